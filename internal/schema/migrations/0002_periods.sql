@@ -1,0 +1,230 @@
+-- Accounts, periods, terms and ceilings. Lock order everywhere: weir.fold, the account's row, quota rows by key, leases.
+
+-- Business time: the database's clock, or the simulated one of a demo or a test.
+CREATE FUNCTION weir.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN simulated_at IS NULL THEN clock_timestamp()
+                ELSE simulated_at + (clock_timestamp() - simulated_wall) END
+    FROM weir.installation
+$$;
+
+-- The number that stands for "no bound". Far above any real ceiling, far below what an int64 sum could wrap.
+CREATE FUNCTION weir.boundless() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 4611686018427387904 $$;
+
+-- Whether overage may be admitted: for who is billable, and otherwise as the plan says. 'awaiting' is the operator's
+-- own fault, or a renewal that is not confirmed yet.
+CREATE FUNCTION weir.overage_open(on_exceeded text, billability text, when_not_billable text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT on_exceeded = 'bill_overage' AND (billability = 'yes' OR when_not_billable = 'allow'
+        OR (billability = 'awaiting' AND when_not_billable = 'by_cause'))
+$$;
+
+-- The ceiling's formula: used + included units left + overage units left, where overage is open at all.
+CREATE FUNCTION weir.ceiling_of(included bigint, maximum bigint, spending_cap bigint, on_exceeded text, billability text,
+        when_not_billable text, in_plan boolean, used bigint, free bigint, overage bigint)
+    RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT least(weir.boundless()::numeric, used::numeric
+        + CASE WHEN NOT in_plan THEN 0
+               WHEN included IS NULL THEN weir.boundless()::numeric
+               ELSE greatest(0, included::numeric - free) END
+        + CASE WHEN in_plan AND weir.overage_open(on_exceeded, billability, when_not_billable)
+               THEN greatest(0, least(coalesce(maximum, weir.boundless()), coalesce(spending_cap, weir.boundless()))::numeric - overage)
+               ELSE 0 END)::bigint
+$$;
+
+-- Takes the next change number. The last statement of its transaction, so that numbers become visible in order.
+CREATE FUNCTION weir.touch(p_account_id bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE v bigint;
+BEGIN
+    UPDATE weir.changes SET number = number + 1 RETURNING number INTO v;
+    INSERT INTO weir.change_log (number, account_id) VALUES (v, p_account_id);
+    PERFORM pg_notify('weir_change', v::text);
+    RETURN v;
+END $$;
+
+-- Copies the plan's terms, the overrides and the quantity into the period's keys, and creates what is missing there.
+-- p_yes and p_awaiting name the features that are billable or await it; NULL keeps what the keys say.
+CREATE FUNCTION weir.copy_terms(p_period bigint, p_yes integer[], p_awaiting integer[]) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO weir.keys AS k (account_id, period_id, feature_id, included, maximum, highest_maximum, spending_cap, on_exceeded,
+            when_not_billable, when_away, enforce, on_upgrade, early_end, late, meter, unit_amount, billability)
+    SELECT t.account_id, t.period_id, t.feature_id, t.included, t.maximum,
+           CASE WHEN t.on_exceeded = 'bill_overage' THEN t.maximum ELSE 0 END,
+           t.spending_cap, t.on_exceeded, t.when_not_billable, t.when_away, t.enforce, t.on_upgrade, t.early_end, t.late,
+           t.meter, t.unit_amount, t.billability
+    FROM (
+        SELECT p.account_id, p.id AS period_id, pt.feature_id,
+               coalesce(o.included, pt.included * CASE WHEN pt.per_quantity THEN a.quantity ELSE 1 END) AS included,
+               coalesce(o.maximum, pt.maximum * CASE WHEN pt.per_quantity THEN a.quantity ELSE 1 END) AS maximum,
+               o.spending_cap, pt.on_exceeded, pt.when_not_billable, pt.when_away, pt.enforce, pt.on_upgrade, pt.early_end, pt.late,
+               pt.meter, pt.unit_amount,
+               CASE WHEN pt.feature_id = ANY (coalesce(p_yes, '{}')) THEN 'yes'
+                    WHEN pt.feature_id = ANY (coalesce(p_awaiting, '{}')) THEN 'awaiting' ELSE 'no' END AS billability
+        FROM weir.periods p
+        JOIN weir.accounts a ON a.id = p.account_id
+        JOIN weir.plan_terms pt ON pt.catalog = p.catalog AND pt.plan = p.plan
+        LEFT JOIN weir.overrides o ON o.account_id = p.account_id AND o.feature_id = pt.feature_id
+        WHERE p.id = p_period) t
+    ON CONFLICT (period_id, feature_id) DO UPDATE SET
+        included = excluded.included, maximum = excluded.maximum, spending_cap = excluded.spending_cap,
+        highest_maximum = CASE WHEN k.highest_maximum IS NULL OR excluded.highest_maximum IS NULL THEN NULL
+                               ELSE greatest(k.highest_maximum, excluded.highest_maximum) END,
+        on_exceeded = excluded.on_exceeded, when_not_billable = excluded.when_not_billable, when_away = excluded.when_away,
+        enforce = excluded.enforce, on_upgrade = excluded.on_upgrade, early_end = excluded.early_end, late = excluded.late,
+        meter = coalesce(excluded.meter, k.meter), unit_amount = coalesce(excluded.unit_amount, k.unit_amount), in_plan = true,
+        billability = CASE WHEN p_yes IS NULL THEN k.billability ELSE excluded.billability END;
+
+    -- A feature that the plan has lost: nothing more may be spent, and what was counted stays.
+    UPDATE weir.keys k SET in_plan = false, included = 0, on_exceeded = 'block'
+    FROM weir.periods p
+    WHERE p.id = p_period AND k.period_id = p.id
+      AND NOT EXISTS (SELECT FROM weir.plan_terms pt WHERE pt.catalog = p.catalog AND pt.plan = p.plan AND pt.feature_id = k.feature_id);
+
+    INSERT INTO weir.totals (key, free, carried)
+    SELECT k.key, coalesce(ct.free, 0), coalesce(ct.free, 0)
+    FROM weir.keys k
+    JOIN weir.periods p ON p.id = k.period_id
+    LEFT JOIN weir.keys ck ON ck.period_id = p.carried_from AND ck.feature_id = k.feature_id AND k.early_end = 'carry'
+    LEFT JOIN weir.totals ct ON ct.key = ck.key
+    WHERE k.period_id = p_period
+    ON CONFLICT (key) DO NOTHING;
+
+    INSERT INTO weir.quotas (key, ceiling)
+    SELECT k.key, weir.ceiling_of(k.included, k.maximum, k.spending_cap, k.on_exceeded, k.billability, k.when_not_billable, k.in_plan,
+                                  t.used, t.free, t.overage)
+    FROM weir.keys k JOIN weir.totals t USING (key) WHERE k.period_id = p_period
+    ON CONFLICT (key) DO NOTHING;
+END $$;
+
+-- Sets the ceilings of keys anew and recalls what is granted above them. The caller holds weir.fold and has folded.
+CREATE FUNCTION weir.reset_ceilings(p_keys bigint[]) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE r record;
+BEGIN
+    PERFORM FROM weir.quotas q WHERE q.key = ANY (p_keys) ORDER BY q.key FOR UPDATE;
+    FOR r IN
+        UPDATE weir.quotas q
+        SET ceiling = weir.ceiling_of(k.included, k.maximum, k.spending_cap, k.on_exceeded, k.billability, k.when_not_billable,
+                                      k.in_plan, t.used, t.free, t.overage)
+        FROM weir.keys k JOIN weir.totals t USING (key)
+        WHERE q.key = k.key AND k.key = ANY (p_keys)
+        RETURNING q.key, q.granted > q.ceiling AS over
+    LOOP
+        IF r.over THEN
+            PERFORM weir.recall(r.key, NULL);
+        END IF;
+    END LOOP;
+END $$;
+
+-- Calls back what other nodes hold loosely under a key. p_asker keeps its own (NULL: nobody does).
+CREATE FUNCTION weir.recall(p_key bigint, p_asker bigint) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE v_nodes text;
+BEGIN
+    SELECT string_agg(l.node::text, ',' ORDER BY l.node) INTO v_nodes
+    FROM weir.leases l WHERE l.key = p_key AND NOT l.tight AND l.node > 0 AND l.node IS DISTINCT FROM p_asker;
+    IF v_nodes IS NULL THEN
+        RETURN;
+    END IF;
+    INSERT INTO weir.recalls (key, at) VALUES (p_key, clock_timestamp())
+        ON CONFLICT (key) DO UPDATE SET at = excluded.at;
+    -- A payload may hold 8,000 bytes; beyond that the heartbeat tells the nodes.
+    IF octet_length(v_nodes) <= 7000 THEN
+        PERFORM pg_notify('weir_recall', p_key::text || ' ' || v_nodes);
+    END IF;
+END $$;
+
+-- The natural bounds of an allowance at an instant, from the anchor and never from the last boundary
+-- (Jan 31 -> Feb 28 -> Mar 31). Without an anchor: the calendar month. All in UTC.
+CREATE FUNCTION weir.natural_period(p_anchor timestamptz, p_months integer, p_at timestamptz, OUT starts timestamptz, OUT ends timestamptz)
+    LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    a timestamp := coalesce(p_anchor AT TIME ZONE 'UTC', timestamp '2000-01-01');
+    t timestamp := p_at AT TIME ZONE 'UTC';
+    m integer := CASE WHEN p_anchor IS NULL THEN 1 ELSE p_months END;
+    k integer;
+BEGIN
+    k := floor(((extract(year FROM t) - extract(year FROM a)) * 12 + extract(month FROM t) - extract(month FROM a)) / m)::integer;
+    WHILE a + make_interval(months => k * m) > t LOOP k := k - 1; END LOOP;
+    WHILE a + make_interval(months => (k + 1) * m) <= t LOOP k := k + 1; END LOOP;
+    starts := (a + make_interval(months => k * m)) AT TIME ZONE 'UTC';
+    ends := (a + make_interval(months => (k + 1) * m)) AT TIME ZONE 'UTC';
+END $$;
+
+-- The period in which an instant is admitted: a row that was cut ends at the cut.
+CREATE FUNCTION weir.period_at(p_account bigint, p_at timestamptz) RETURNS bigint
+    LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+    SELECT p.id FROM weir.periods p
+    WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts <= p_at AND p_at < coalesce(p.cut, p.ends)
+    ORDER BY p.starts LIMIT 1
+$$;
+
+-- Finds or makes the period that an instant falls into. A row that is made is predicted until a GET confirms it.
+CREATE FUNCTION weir.ensure_period(p_account bigint, p_at timestamptz) RETURNS bigint
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    a       weir.accounts;
+    v_id    bigint;
+    v_start timestamptz;
+    v_end   timestamptz;
+    v_last  timestamptz;
+    v_prev  bigint;
+    v_paid  boolean;
+    v_cat   weir.catalogs;
+    v_await integer[];
+BEGIN
+    v_id := weir.period_at(p_account, p_at);
+    IF v_id IS NOT NULL THEN
+        RETURN v_id;
+    END IF;
+    SELECT * INTO a FROM weir.accounts x WHERE x.id = p_account FOR UPDATE;
+    v_id := weir.period_at(p_account, p_at);
+    IF v_id IS NOT NULL THEN
+        RETURN v_id;
+    END IF;
+    SELECT * INTO v_cat FROM weir.catalogs c ORDER BY c.number DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no plan file is published yet' USING ERRCODE = 'WR001', HINT = 'start the worker, or run: worker plans apply';
+    END IF;
+    v_paid := a.anchor IS NOT NULL AND (a.plan_until IS NULL OR p_at < a.plan_until);
+    SELECT n.starts, n.ends INTO v_start, v_end
+        FROM weir.natural_period(CASE WHEN v_paid THEN a.anchor END, a.months, p_at) n;
+    -- Never over a row that is there: begin where the last one ended, end where the next one begins.
+    SELECT max(coalesce(p.cut, p.ends)) INTO v_last FROM weir.periods p
+        WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts <= p_at;
+    v_start := greatest(v_start, v_last);
+    IF NOT v_paid AND a.plan_until IS NOT NULL AND a.plan_until <= p_at THEN
+        v_start := greatest(v_start, a.plan_until);
+    END IF;
+    IF v_paid AND a.plan_until IS NOT NULL THEN
+        v_end := least(v_end, a.plan_until);
+    END IF;
+    SELECT least(v_end, min(p.starts)) INTO v_end FROM weir.periods p
+        WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts > p_at;
+    SELECT p.id INTO v_prev FROM weir.periods p
+        WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts < v_start ORDER BY p.starts DESC LIMIT 1;
+    IF v_paid THEN
+        -- What follows a billable period may go on until the GET that confirms it.
+        SELECT array_agg(k.feature_id) INTO v_await FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id
+            WHERE k.period_id = v_prev AND p.source = 'subscription' AND k.billability <> 'no';
+    END IF;
+    INSERT INTO weir.periods (account_id, starts, ends, plan, catalog, source, carried_from, change, created_at)
+    VALUES (p_account, v_start, v_end, CASE WHEN v_paid THEN coalesce(a.plan, v_cat.default_plan) ELSE v_cat.default_plan END, v_cat.number,
+            CASE WHEN v_paid THEN 'subscription' ELSE 'calendar' END,
+            weir.carried_from(p_account, v_start, v_paid), (SELECT c.number FROM weir.changes c), p_at)
+    RETURNING id INTO v_id;
+    PERFORM weir.copy_terms(v_id, '{}', coalesce(v_await, '{}'));
+    RETURN v_id;
+END $$;
+
+-- The earlier row whose free units a new row opens with, so that moving boundaries mints no second allowance:
+-- a paid row that began less than 28 days before (no whole month is shorter), or this month's last unpaid row.
+CREATE FUNCTION weir.carried_from(p_account bigint, p_start timestamptz, p_paid boolean) RETURNS bigint
+    LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+    SELECT p.id FROM weir.periods p
+    WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts < p_start
+      AND CASE WHEN p_paid THEN p.source = 'subscription' AND p.starts > p_start - interval '28 days'
+               ELSE p.source = 'calendar' AND p.starts >= date_trunc('month', p_start, 'UTC') END
+    ORDER BY p.starts DESC LIMIT 1
+$$;

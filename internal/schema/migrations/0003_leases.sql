@@ -1,0 +1,227 @@
+-- The lease protocol: docs/leases.md. Every function takes the quota rows in key order first.
+
+CREATE TYPE weir.lease_answer AS (
+    key    bigint,
+    status text,     -- ok, adopt (the version differed: the stored state stands), ended, rejoin, unknown
+    ver    bigint,
+    lim    bigint,
+    tight  boolean,
+    got    bigint,   -- granted by this call
+    others boolean,  -- refused for now: units are out at other nodes and were called back
+    silent boolean,  -- what would suffice lies with a node that has missed its heartbeats
+    bound  bigint,   -- refused: a call for more than this cannot pass until something changes
+    used   bigint    -- what all nodes have stored under the key, when refused; else NULL
+);
+
+-- Nodes that share a ceiling: live ones, heard of within 3 s where the asker can judge that; the asker always.
+CREATE FUNCTION weir.live_nodes(p_node bigint, p_judge boolean) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT greatest(1, count(*)) FROM weir.nodes n
+    WHERE n.state = 'live' AND (n.id = p_node OR NOT p_judge OR n.heartbeat_at > clock_timestamp() - interval '3 s')
+$$;
+
+-- What is stored under a key: folded, and still in the inbox.
+CREATE FUNCTION weir.stored(p_key bigint) RETURNS bigint LANGUAGE sql VOLATILE SET enable_seqscan = off AS $$
+    SELECT coalesce((SELECT t.used FROM weir.totals t WHERE t.key = p_key), 0) + coalesce((
+        SELECT sum(greatest(0, x.upto - coalesce(d.used, 0)))
+        FROM (SELECT i.node, max(i.upto) AS upto FROM weir.inbox i WHERE i.key = p_key GROUP BY i.node) x
+        LEFT JOIN weir.done d ON d.key = p_key AND d.node = x.node), 0)::bigint
+$$;
+
+-- What one node has stored under a key.
+CREATE FUNCTION weir.stored_by(p_key bigint, p_node bigint) RETURNS bigint LANGUAGE sql VOLATILE SET enable_seqscan = off AS $$
+    SELECT greatest(coalesce((SELECT d.used FROM weir.done d WHERE d.key = p_key AND d.node = p_node), 0),
+                    coalesce((SELECT max(i.upto) FROM weir.inbox i WHERE i.key = p_key AND i.node = p_node), 0))
+$$;
+
+-- One key of an ask or a give. The caller holds the quota row's lock and has checked the node.
+CREATE FUNCTION weir.lease_one(p_node bigint, p_judge boolean, p_nodes bigint, p_give boolean, p_key bigint, p_ver bigint,
+        p_back bigint, p_over bigint, p_n bigint, p_want bigint, p_waiting bigint) RETURNS weir.lease_answer
+    LANGUAGE plpgsql AS $$
+DECLARE
+    a         weir.lease_answer;
+    q         weir.quotas;
+    l         weir.leases;
+    v_lim     bigint;
+    v_granted bigint;
+    v_room    bigint;
+    v_strict  boolean;
+    v_until   timestamptz;
+    v_out     bigint;
+    v_heard   bigint;
+BEGIN
+    a.key := p_key; a.status := 'ok'; a.got := 0; a.others := false; a.silent := false;
+    SELECT * INTO q FROM weir.quotas x WHERE x.key = p_key;
+    IF NOT FOUND THEN
+        a.status := 'unknown';
+        RETURN a;
+    END IF;
+    SELECT * INTO l FROM weir.leases x WHERE x.key = p_key AND x.node = p_node;
+    IF NOT FOUND THEN
+        l := (p_key, p_node, 0, 0, false)::weir.leases;
+    END IF;
+    IF l.ver <> p_ver THEN
+        a.status := 'adopt'; a.ver := l.ver; a.lim := l.lim; a.tight := l.tight;
+        RETURN a;
+    END IF;
+    v_lim := l.lim - p_back + p_over;
+    v_granted := q.granted - p_back + p_over;
+    v_room := q.ceiling - v_granted;
+    v_strict := q.strict_until > clock_timestamp();
+    v_until := q.strict_until;
+    a.tight := l.tight;
+    IF q.ended AND NOT p_give THEN
+        a.status := 'ended';
+        a.tight := true;
+    ELSIF p_give THEN
+        a.tight := true;
+    ELSIF p_n > 0 AND v_room >= p_n THEN
+        a.got := greatest(p_n, CASE WHEN v_strict THEN least(p_waiting, v_room / p_nodes) ELSE least(p_want, v_room / (2 * p_nodes)) END);
+        a.tight := a.got = p_n;
+    ELSIF p_n > 0 THEN
+        a.tight := true;
+        SELECT coalesce(sum(o.units), 0), coalesce(sum(o.units) FILTER (WHERE o.heard), 0) INTO v_out, v_heard
+        FROM (SELECT greatest(0, x.lim - coalesce(d.used, 0)) AS units,
+                     n.state = 'live' AND (NOT p_judge OR n.heartbeat_at > clock_timestamp() - interval '3 s') AS heard
+              FROM weir.leases x
+              JOIN weir.nodes n ON n.id = x.node
+              LEFT JOIN weir.done d ON d.key = x.key AND d.node = x.node
+              WHERE x.key = p_key AND x.node <> p_node AND NOT x.tight) o;
+        IF p_n > v_room + v_out THEN
+            a.bound := greatest(0, v_room + v_out);  -- hopeless: nobody is recalled for it
+        ELSE
+            a.others := true;
+            a.silent := p_n > v_room + v_heard;
+            IF v_heard > 0 THEN
+                PERFORM weir.recall(p_key, p_node);
+                v_until := clock_timestamp() + interval '300 ms';  -- longer than an asker waits
+            END IF;
+        END IF;
+        a.used := weir.stored(p_key);
+    ELSIF NOT v_strict AND v_room > 0 THEN
+        a.got := least(p_want, v_room / (2 * p_nodes));
+        a.tight := l.tight AND a.got = 0;
+    END IF;
+    v_lim := v_lim + a.got;
+    UPDATE weir.quotas x SET granted = v_granted + a.got, strict_until = v_until WHERE x.key = p_key;
+    INSERT INTO weir.leases (key, node, ver, lim, tight) VALUES (p_key, p_node, l.ver + 1, v_lim, a.tight)
+        ON CONFLICT (key, node) DO UPDATE SET ver = excluded.ver, lim = excluded.lim, tight = excluded.tight;
+    IF p_give THEN
+        PERFORM pg_notify('weir_returned', p_key::text);
+    END IF;
+    a.ver := l.ver + 1;
+    a.lim := v_lim;
+    RETURN a;
+END $$;
+
+-- ask and give for several keys in one round trip; several statements inside, so that each sees what committed
+-- while it waited for the lock. Keys must be distinct.
+CREATE FUNCTION weir.lease(p_node bigint, p_judge boolean, p_give boolean, p_keys bigint[], p_vers bigint[], p_backs bigint[],
+        p_overs bigint[], p_ns bigint[], p_wants bigint[], p_waitings bigint[]) RETURNS SETOF weir.lease_answer
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    a       weir.lease_answer;
+    v_state text;
+    v_nodes bigint;
+BEGIN
+    PERFORM FROM weir.quotas q WHERE q.key = ANY (p_keys) ORDER BY q.key FOR UPDATE;
+    SELECT n.state INTO v_state FROM weir.nodes n WHERE n.id = p_node;
+    v_nodes := weir.live_nodes(p_node, p_judge);
+    FOR i IN 1 .. cardinality(p_keys) LOOP
+        IF v_state IS DISTINCT FROM 'live' THEN
+            a := NULL;
+            a.key := p_keys[i]; a.status := 'rejoin'; a.got := 0; a.others := false; a.silent := false;
+        ELSE
+            a := weir.lease_one(p_node, p_judge, v_nodes, p_give, p_keys[i], p_vers[i], p_backs[i], p_overs[i], p_ns[i], p_wants[i], p_waitings[i]);
+        END IF;
+        RETURN NEXT a;
+    END LOOP;
+END $$;
+
+-- What a node needs to know of an account at an instant: the keys of the period that holds it and of the next one.
+CREATE TYPE weir.loaded_key AS (
+    change      bigint,   -- the change number under which this was read
+    account_id  bigint,
+    account     text,
+    period_id   bigint,
+    starts      timestamptz,
+    ends        timestamptz,  -- the admission's end: the cut, where there is one
+    plan        text,
+    catalog     bigint,
+    feature     text,
+    key         bigint,
+    included    bigint,
+    maximum     bigint,
+    on_exceeded text,
+    when_away   text,
+    enforce     text,
+    in_plan     boolean,
+    ceiling     bigint,
+    used        bigint,   -- folded, of all nodes, without this node
+    free        bigint,
+    overage     bigint,
+    adjusted    bigint,
+    folded      bigint,   -- folded, of all nodes
+    own         bigint,   -- stored by this node
+    ver         bigint,   -- this node's lease, 0 where there is none
+    lim         bigint,
+    tight       boolean,
+    shadow      boolean
+);
+
+CREATE FUNCTION weir.load(p_node bigint, p_accounts bigint[], p_at timestamptz) RETURNS SETOF weir.loaded_key
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE v_change bigint;
+BEGIN
+    -- Read first, in a statement of its own: what is loaded is at least as new as this number.
+    SELECT c.number INTO v_change FROM weir.changes c;
+    RETURN QUERY
+    SELECT v_change, a.id, a.account, p.id, p.starts, coalesce(p.cut, p.ends), p.plan, p.catalog, f.name, k.key,
+           k.included,
+           CASE WHEN weir.overage_open(k.on_exceeded, k.billability, k.when_not_billable) THEN least(k.maximum, k.spending_cap) ELSE 0 END,
+           k.on_exceeded, k.when_away, k.enforce, k.in_plan, q.ceiling,
+           weir.stored(k.key) - own.used, t.free, t.overage, t.adjusted, t.used, own.used,
+           coalesce(l.ver, 0), coalesce(l.lim, 0), coalesce(l.tight, false), a.shadow
+    FROM weir.accounts a
+    JOIN weir.periods p ON p.account_id = a.id AND p.state <> 'void' AND coalesce(p.cut, p.ends) > p_at
+    JOIN weir.keys k ON k.period_id = p.id
+    JOIN weir.features f ON f.id = k.feature_id
+    JOIN weir.quotas q ON q.key = k.key
+    JOIN weir.totals t ON t.key = k.key
+    LEFT JOIN weir.leases l ON l.key = k.key AND l.node = p_node
+    CROSS JOIN LATERAL (SELECT weir.stored_by(k.key, p_node) AS used) own
+    WHERE a.id = ANY (p_accounts)
+    ORDER BY a.id, p.starts, k.key;
+END $$;
+
+-- First contact: account, period, next period, keys, and a first lease under one of them, in one round trip.
+CREATE FUNCTION weir.contact(p_node bigint, p_judge boolean, p_account text, p_at timestamptz, p_feature text, p_n bigint, p_want bigint,
+        p_waiting bigint) RETURNS SETOF weir.loaded_key
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    v_account bigint;
+    v_period  bigint;
+    v_end     timestamptz;
+    v_key     bigint;
+    v_state   text;
+    v_ceiling bigint;
+BEGIN
+    SELECT a.id INTO v_account FROM weir.accounts a WHERE a.account = p_account;
+    IF NOT FOUND THEN
+        INSERT INTO weir.accounts (account, created_at) VALUES (p_account, p_at) ON CONFLICT (account) DO NOTHING;
+        SELECT a.id INTO v_account FROM weir.accounts a WHERE a.account = p_account;
+    END IF;
+    v_period := weir.ensure_period(v_account, p_at);
+    SELECT coalesce(p.cut, p.ends) INTO v_end FROM weir.periods p WHERE p.id = v_period;
+    PERFORM weir.ensure_period(v_account, v_end);
+    SELECT k.key INTO v_key FROM weir.keys k JOIN weir.features f ON f.id = k.feature_id
+        WHERE k.period_id = v_period AND f.name = p_feature AND k.in_plan AND k.enforce = 'leases';
+    IF FOUND AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.key = v_key AND l.node = p_node) THEN
+        SELECT q.ceiling INTO v_ceiling FROM weir.quotas q WHERE q.key = v_key FOR UPDATE;
+        SELECT n.state INTO v_state FROM weir.nodes n WHERE n.id = p_node;
+        IF v_state = 'live' THEN
+            PERFORM weir.lease_one(p_node, p_judge, weir.live_nodes(p_node, p_judge), false, v_key, 0, 0, 0, p_n,
+                                   greatest(p_want, least(v_ceiling / 100, 1000000)), p_waiting);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT * FROM weir.load(p_node, ARRAY[v_account], p_at);
+END $$;

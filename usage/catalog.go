@@ -1,0 +1,121 @@
+package usage
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/weirhq/weir/plans"
+)
+
+// Published is a plan file as the database has it: the terms that everybody computes with.
+type Published struct {
+	Number  int64
+	Hash    string
+	Catalog *plans.Catalog
+}
+
+// LatestCatalog reads the catalog that counts; ErrNoCatalog when none was published.
+func LatestCatalog(ctx context.Context, db DB) (Published, error) {
+	var p Published
+	var body []byte
+	err := db.QueryRow(ctx, "SELECT number, hash, body FROM weir.catalogs ORDER BY number DESC LIMIT 1").Scan(&p.Number, &p.Hash, &body)
+	if err == pgx.ErrNoRows { //nolint:errorlint // pgx returns it bare
+		return p, ErrNoCatalog
+	}
+	if err != nil {
+		return p, wrap("read the catalog", err)
+	}
+	p.Catalog = new(plans.Catalog)
+	if err := json.Unmarshal(body, p.Catalog); err != nil {
+		return p, fmt.Errorf("read catalog %d: %w", p.Number, err)
+	}
+	return p, nil
+}
+
+// Publish makes a plan file the next catalog, unless it is the latest one already. Terms of periods that have begun
+// stay as they are; those that have not begun get the new ones. It returns the number that counts afterwards.
+func Publish(ctx context.Context, db DB, c *plans.Catalog, by string, now time.Time) (number int64, changed bool, err error) {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return 0, false, fmt.Errorf("publish plans: %w", err)
+	}
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		// Publications wait for each other and for the fold: terms change under it.
+		if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
+			return err
+		}
+		var hash string
+		err := tx.QueryRow(ctx, "SELECT number, hash FROM weir.catalogs ORDER BY number DESC LIMIT 1").Scan(&number, &hash)
+		if err != nil && err != pgx.ErrNoRows { //nolint:errorlint // pgx returns it bare
+			return err
+		}
+		if hash == c.Hash() {
+			return nil
+		}
+		number, changed = number+1, true
+		_, err = tx.Exec(ctx, `INSERT INTO weir.catalogs (number, hash, body, default_plan, published_at, published_by)
+			VALUES ($1, $2, $3, $4, $5, $6)`, number, c.Hash(), body, c.DefaultPlan(), now, by)
+		if err != nil {
+			return err
+		}
+		if err := insertTerms(ctx, tx, number, c); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "SELECT weir.renew_unbegun($1, $2)", number, now)
+		return err
+	})
+	return number, changed, wrap("publish plans", err)
+}
+
+func insertTerms(ctx context.Context, tx pgx.Tx, number int64, c *plans.Catalog) error {
+	for _, f := range c.Features() {
+		if _, err := tx.Exec(ctx, "INSERT INTO weir.features (name) VALUES ($1) ON CONFLICT DO NOTHING", f.Name); err != nil {
+			return err
+		}
+	}
+	for _, p := range c.Plans() {
+		for _, q := range p.Quotas() {
+			if err := insertQuota(ctx, tx, number, c, p, q); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func insertQuota(ctx context.Context, tx pgx.Tx, number int64, c *plans.Catalog, p plans.Plan, q plans.Quota) error {
+	f, _ := c.Feature(q.Feature)
+	var meter, unitAmount *string
+	if f.Meter != "" {
+		meter = &f.Meter
+	}
+	if q.BillOverage && !q.Price.FromStripe() {
+		s := q.Price.UnitAmountDecimal()
+		unitAmount = &s
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO weir.plan_terms (catalog, plan, feature_id, included, maximum, on_exceeded, when_not_billable,
+			when_away, enforce, on_upgrade, early_end, late, per_quantity, meter, unit_amount)
+		SELECT $1, $2, f.id, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15::text::numeric FROM weir.features f WHERE f.name = $3`,
+		number, p.Name, q.Feature, finite(q.Included), finite(q.Max), pick(q.BillOverage, "bill_overage", "block"), string(p.NotBillable),
+		pick(q.ContinueWithoutDatabase, "continue", "unavailable"), pick(q.Strict, "strict", "leases"),
+		pick(p.ForgiveOnUpgrade, "forgive", "keep"), pick(p.FreshAfterEarlyEnd, "fresh", "carry"), string(p.Late),
+		q.PerQuantity, meter, unitAmount)
+	return err
+}
+
+func finite(a plans.Amount) *int64 {
+	if n, ok := a.Units(); ok {
+		return &n
+	}
+	return nil
+}
+
+func pick(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}

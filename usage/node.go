@@ -1,0 +1,101 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Installation describes the database that a program talks to.
+type Installation struct {
+	ID        [16]byte // random, made with the schema
+	LeaseTime time.Duration
+	Simulated bool // business time is simulated: a demo or a test
+}
+
+// ReadInstallation reads it.
+func ReadInstallation(ctx context.Context, db DB) (Installation, error) {
+	var i Installation
+	err := db.QueryRow(ctx, "SELECT id, lease_time, simulated_at IS NOT NULL FROM weir.installation").Scan(&i.ID, &i.LeaseTime, &i.Simulated)
+	return i, wrap("read the installation", err)
+}
+
+// Node is a registration: one running enforcer. Its id is never used again.
+type Node struct {
+	ID     int64
+	Change int64     // the change number at registration
+	Clock  time.Time // business time at registration; the node starts sealed through it
+}
+
+// Register makes a new node. at is its business time, or zero for the database's.
+func Register(ctx context.Context, db DB, name, version string, at time.Time) (Node, error) {
+	var n Node
+	var given *time.Time
+	if !at.IsZero() {
+		given = &at
+	}
+	err := db.QueryRow(ctx, `
+		INSERT INTO weir.nodes (state, name, version, sealed, applied, started_at)
+		SELECT 'live', $1, $2, t.at, c.number, t.at
+		FROM weir.changes c, (SELECT coalesce($3, weir.clock()) AS at) t
+		RETURNING id, applied, sealed`, name, version, given).Scan(&n.ID, &n.Change, &n.Clock)
+	return n, wrap("register node", err)
+}
+
+// Settle stores a node's cumulative usage under keys and returns what its leases hold beyond it, in transactions of at
+// most MaxSettleKeys keys. cause names the overshoot that is counted where more was used than leased. It serves a
+// clean stop, the recovery of a dead node's journal, and a rejoin; repeating it changes nothing.
+func Settle(ctx context.Context, db DB, node int64, keys, upto []int64, at time.Time, cause string) error {
+	for len(keys) > 0 {
+		n := min(len(keys), MaxSettleKeys)
+		if _, err := db.Exec(ctx, "SELECT weir.settle_node($1, $2, $3, $4, $5)", node, keys[:n], upto[:n], at, cause); err != nil {
+			return wrap(fmt.Sprintf("settle node %d", node), err)
+		}
+		keys, upto = keys[n:], upto[n:]
+	}
+	return nil
+}
+
+// ReturnLeases gives back everything that a node's leases hold beyond what is stored of it, a chunk a transaction.
+func ReturnLeases(ctx context.Context, db DB, node int64, cause string) error {
+	for {
+		var n int64
+		if err := db.QueryRow(ctx, "SELECT weir.settle_chunk($1, $2, $3)", node, MaxSettleKeys, cause).Scan(&n); err != nil {
+			return wrap(fmt.Sprintf("return leases of node %d", node), err)
+		}
+		if n == 0 {
+			return nil
+		}
+	}
+}
+
+// MoveNode moves a node from one state to another and reports whether it was in the first one.
+func MoveNode(ctx context.Context, db DB, node int64, from, to string) (bool, error) {
+	tag, err := db.Exec(ctx, `UPDATE weir.nodes SET state = $3, ended_at = CASE WHEN $3 = 'live' THEN NULL ELSE clock_timestamp() END
+		WHERE id = $1 AND state = $2`, node, from, to)
+	if err != nil {
+		return false, wrap(fmt.Sprintf("move node %d from %s to %s", node, from, to), err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// NodeState is the state of a node; ErrNotFound when there is no such node.
+func NodeState(ctx context.Context, db DB, node int64) (string, error) {
+	var s string
+	err := db.QueryRow(ctx, "SELECT state FROM weir.nodes WHERE id = $1", node).Scan(&s)
+	return s, wrap(fmt.Sprintf("read node %d", node), err)
+}
+
+// Retire moves what a stopped or recovered node used to node −1 and forgets the node's rows, a chunk a transaction.
+// It reports false while the node's inbox rows wait for the fold.
+func Retire(ctx context.Context, db DB, node int64) (bool, error) {
+	for {
+		var step string
+		if err := db.QueryRow(ctx, "SELECT weir.retire_chunk($1, $2)", node, MaxSettleKeys).Scan(&step); err != nil {
+			return false, wrap(fmt.Sprintf("retire node %d", node), err)
+		}
+		if step != "more" {
+			return step == "done", nil
+		}
+	}
+}
