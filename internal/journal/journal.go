@@ -11,8 +11,8 @@ import (
 
 const (
 	defaultSegmentSlots = 4096
-	growWait            = 250 * time.Millisecond // how long Take waits for a disk
-	retryAfter          = 5 * time.Second        // between attempts while no segment can be had
+	defaultPatience     = 250 * time.Millisecond
+	retryAfter          = 5 * time.Second // between attempts while no segment can be had
 )
 
 // Config says where a journal lives and whose it is.
@@ -25,6 +25,8 @@ type Config struct {
 	Node int64
 	// SegmentSlots is how many slots a file has, at most 16,384; zero means 4,096.
 	SegmentSlots int
+	// Patience is how long Take waits for a disk; zero means 250 ms.
+	Patience time.Duration
 	// Logger gets one line when counters start to live on the heap and one when
 	// that ends; nil discards them.
 	Logger *slog.Logger
@@ -94,6 +96,9 @@ func (c *Config) prepare() *Problem {
 	if c.SegmentSlots == 0 {
 		c.SegmentSlots = defaultSegmentSlots
 	}
+	if c.Patience == 0 {
+		c.Patience = defaultPatience
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -104,6 +109,8 @@ func (c *Config) prepare() *Problem {
 		return invalid("the installation id is empty")
 	case c.Node <= 0:
 		return invalid(fmt.Sprintf("node id %d is not positive", c.Node))
+	case c.Patience < 0:
+		return invalid("the patience is negative")
 	case c.SegmentSlots < 0 || c.SegmentSlots > maxSegmentSlots:
 		return invalid(fmt.Sprintf("%d slots in a segment; 1 to %d are possible", c.SegmentSlots, maxSegmentSlots))
 	}

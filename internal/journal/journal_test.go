@@ -31,7 +31,10 @@ func tempDir(t testing.TB) string {
 
 func open(t testing.TB, dir string, node int64, slots int) *journal.Journal {
 	t.Helper()
-	j, err := journal.Open(journal.Config{Dir: dir, Installation: installation, Node: node, SegmentSlots: slots})
+	j, err := journal.Open(journal.Config{
+		Dir: dir, Installation: installation, Node: node, SegmentSlots: slots,
+		Patience: time.Minute, // a busy test machine is no finding
+	})
 	require.NoError(t, err)
 	require.Nil(t, j.Stats().Problem)
 	t.Cleanup(func() { require.NoError(t, j.Close(false)) })
@@ -257,6 +260,7 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 		{"node 0", func(c *journal.Config) { c.Node = 0 }, journal.InvalidConfig, "node id 0"},
 		{"node -1", func(c *journal.Config) { c.Node = -1 }, journal.InvalidConfig, "node id -1"},
 		{"negative slots", func(c *journal.Config) { c.SegmentSlots = -1 }, journal.InvalidConfig, "slots"},
+		{"negative patience", func(c *journal.Config) { c.Patience = -1 }, journal.InvalidConfig, "patience"},
 		{"too many slots", func(c *journal.Config) { c.SegmentSlots = 1<<14 + 1 }, journal.InvalidConfig, "slots"},
 		{"a file", func(c *journal.Config) { c.Dir = file }, journal.NoFolder, "folder"},
 		{"under a file", func(c *journal.Config) { c.Dir = file + "/x" }, journal.NoFolder, "folder"},

@@ -4,10 +4,10 @@ import "time"
 
 // Take gives a slot to a key, with base as its total so far and nothing left.
 // It never fails: when no slot of a file can be had, the slot is on the heap.
-// It waits for the disk only when the last free slot is gone, and at most a
-// quarter of a second. Several slots may carry the same key; recovery sums
-// them, so only one of them may start from a base that others count too.
-// A hash that KeyHash did not make panics when its second half is zero.
+// It waits for the disk only when the last free slot is gone, and at most for
+// Config.Patience. Several slots may carry the same key; recovery sums them, so
+// one of them starts from what was counted before and the others from zero.
+// Take panics on a hash that KeyHash did not make and whose second half is zero.
 func (j *Journal) Take(key int64, hash Hash, base uint64) *Slot {
 	if hash.hi() == 0 {
 		panic("journal: a slot needs a hash made by KeyHash")
@@ -23,6 +23,7 @@ func (j *Journal) pick() *Slot {
 	j.mu.Lock()
 	defer j.unlock()
 	var patience <-chan time.Time
+	late := false
 	for {
 		if s := j.pop(); s != nil {
 			if j.available() <= j.config.SegmentSlots/4 {
@@ -31,23 +32,21 @@ func (j *Journal) pick() *Slot {
 			return s
 		}
 		done := j.grow()
-		if done == nil || j.stalled() {
+		if done == nil || late || j.stalled() {
 			return j.spill()
 		}
 		if patience == nil {
-			patience = time.After(growWait)
+			patience = time.After(j.config.Patience)
 		}
 		j.unlock()
-		late := false
 		select {
 		case <-done:
 		case <-patience:
 			late = true
 		}
 		j.mu.Lock()
-		if late {
+		if late && j.growing == done {
 			j.stall()
-			return j.spill()
 		}
 	}
 }
