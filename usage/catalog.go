@@ -57,7 +57,7 @@ func Publish(ctx context.Context, db DB, c *plans.Catalog, by string, now time.T
 		}
 		number, changed = number+1, true
 		_, err = tx.Exec(ctx, `INSERT INTO weir.catalogs (number, hash, body, default_plan, published_at, published_by)
-			VALUES ($1, $2, $3, $4, $5, $6)`, number, c.Hash(), body, c.DefaultPlan(), now, by)
+			VALUES ($1, $2, $3, $4, $5, $6)`, number, c.Hash(), body, c.DefaultPlan().Name, now, by)
 		if err != nil {
 			return err
 		}

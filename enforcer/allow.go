@@ -1,0 +1,3 @@
+package enforcer
+
+type rates struct{}

@@ -1,0 +1,187 @@
+package enforcer
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirhq/weir/usage"
+)
+
+// changesSoon asks the changer to read what changed.
+func (e *Enforcer) changesSoon() {
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+}
+
+// changer applies plan, period, override and catalog changes.
+func (e *Enforcer) changer() {
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-e.changed:
+		}
+		ctx, cancel := context.WithTimeout(e.life, flushTimeout)
+		err := e.applyChanges(ctx)
+		cancel()
+		if err != nil {
+			if e.life.Err() == nil && e.warnAway() {
+				e.cfg.Logger.Warn("weir: changes can't be read now; the heartbeat tries again", "error", err)
+			}
+			continue
+		}
+		e.kick() // the mark has moved
+	}
+}
+
+// loadBatch is how many accounts are loaded again in one query.
+const loadBatch = 200
+
+// applyChanges loads again what changed since the last number that this node has applied, and moves that number when
+// every counter concerned is cut or brought up to date.
+func (e *Enforcer) applyChanges(ctx context.Context) error {
+	latest, ids, err := usage.Changes(ctx, e.db, e.applied.Load())
+	if err != nil {
+		return err
+	}
+	var touched []*account
+	if ids == nil || e.stale.Swap(false) {
+		if err := e.readCatalog(ctx); err != nil {
+			e.stale.Store(true)
+			return err
+		}
+		e.accounts.Range(func(_ string, a *account) bool {
+			touched = append(touched, a)
+			return true
+		})
+	} else {
+		of := make(map[int64]bool, len(ids))
+		for _, id := range ids {
+			of[id] = true
+		}
+		e.accounts.Range(func(_ string, a *account) bool {
+			a.mu.Lock()
+			if of[a.id] {
+				touched = append(touched, a)
+			}
+			a.mu.Unlock()
+			return true
+		})
+	}
+	for len(touched) > 0 {
+		n := min(len(touched), loadBatch)
+		if err := e.reload(ctx, touched[:n], latest); err != nil {
+			return err
+		}
+		touched = touched[n:]
+	}
+	for {
+		was := e.applied.Load()
+		if latest <= was || e.applied.CompareAndSwap(was, latest) {
+			return nil
+		}
+	}
+}
+
+func (e *Enforcer) reload(ctx context.Context, accounts []*account, latest int64) error {
+	ids := make([]int64, 0, len(accounts))
+	for _, a := range accounts {
+		a.mu.Lock()
+		if a.id != 0 {
+			ids = append(ids, a.id)
+		}
+		a.mu.Unlock()
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	keys, err := usage.Load(ctx, e.db, e.node, ids, e.clock.time())
+	if err != nil {
+		return err
+	}
+	byAccount := make(map[int64][]usage.Key, len(ids))
+	for _, k := range keys {
+		byAccount[k.AccountID] = append(byAccount[k.AccountID], k)
+	}
+	for _, a := range accounts {
+		a.mu.Lock()
+		if a.id != 0 {
+			e.replace(a, byAccount[a.id])
+			a.change = max(a.change, latest)
+		}
+		a.mu.Unlock()
+	}
+	return nil
+}
+
+// replace brings an account's counters in line with what was loaded: a counter whose period was cut is sealed, one
+// whose key is gone too, the others get their new terms. The caller holds a.mu.
+func (e *Enforcer) replace(a *account, keys []usage.Key) {
+	now := e.clock.now()
+	running := make(map[int64]bool, len(keys))
+	for i := range keys {
+		if keys[i].Starts.UnixNano() <= now && now < keys[i].Ends.UnixNano() {
+			running[keys[i].Key] = true
+		}
+	}
+	if all := a.slots.Load(); all != nil {
+		for _, s := range *all {
+			if s == nil {
+				continue
+			}
+			s.upcoming = nil
+			if c := s.cur.Load(); c != nil && !running[c.key] {
+				e.endNow(c)
+				s.cur.CompareAndSwap(c, nil)
+			}
+		}
+	}
+	if err := e.adoptKeys(a, keys); err != nil {
+		a.id, a.until = 0, 0 // nothing of it reaches the present: the next call loads it afresh
+	}
+}
+
+// endNow seals a counter before its time and sends its last count.
+func (e *Enforcer) endNow(c *counter) {
+	c.end.Store(min(c.end.Load(), e.clock.business.Load()))
+	c.seal()
+	e.markDirty(c)
+	e.dueMu.Lock()
+	e.ended = append(e.ended, c)
+	e.dueMu.Unlock()
+}
+
+// refreshSoon loads the period after the next one, at a moment of its own, so that a boundary that many accounts
+// share is no herd.
+func (e *Enforcer) refreshSoon(a *account) {
+	delay := time.Duration(e.jitter() * float64(refreshWithin))
+	e.spawn(func() {
+		select {
+		case <-e.life.Done():
+			return
+		case <-time.After(delay):
+		}
+		ctx, cancel := context.WithTimeout(e.life, firstContactWait)
+		defer cancel()
+		keys, err := e.fetch(ctx, a, "")
+		if err != nil {
+			return // the next roll-over meets the database itself
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		_ = e.adoptKeys(a, keys)
+	})
+}
+
+const refreshWithin = 10 * time.Second
+
+func (e *Enforcer) readCatalog(ctx context.Context) error {
+	p, err := usage.LatestCatalog(ctx, e.db)
+	if err != nil {
+		return err
+	}
+	e.setCatalog(p.Catalog)
+	return nil
+}

@@ -1,0 +1,216 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirhq/weir/internal/journal"
+	"github.com/weirhq/weir/usage"
+)
+
+// accountOf returns the record of an account, made where it is missing. The name has been checked.
+func (e *Enforcer) accountOf(name string) *account {
+	a, _ := e.accounts.LoadOrCompute(name, func() (*account, bool) { return &account{name: name}, false })
+	return a
+}
+
+// current returns the counter that calls spend from now: the one there is, the next period's, or what a first contact
+// brings. Where none is to be had it returns nil and the answer.
+func (e *Enforcer) current(ctx context.Context, s *slot, stop <-chan time.Time) (*counter, Decision) {
+	for {
+		now := e.clock.now()
+		if c := s.cur.Load(); c != nil && now < c.end.Load() {
+			if !c.view.Load().inPlan {
+				return nil, e.notInPlan(s)
+			}
+			return c, Decision{}
+		}
+		if !e.running.Load() {
+			return nil, Decision{Reason: Unavailable, RetryAfter: time.Second}
+		}
+		known, rolled := e.rollOver(s, now)
+		if rolled {
+			continue
+		}
+		if known {
+			return nil, e.notInPlan(s)
+		}
+		if !e.contact(ctx, s, stop) {
+			e.stats.unavailable.Add(1)
+			return nil, Decision{Reason: Unavailable, RetryAfter: time.Second}
+		}
+	}
+}
+
+func (e *Enforcer) notInPlan(s *slot) Decision {
+	t := &Terms{Feature: s.feature}
+	if p := s.account.plan.Load(); p != nil {
+		t.Plan = *p
+	}
+	if cat := e.catalog.Load(); cat != nil {
+		t.UpgradeURL = cat.UpgradeURL()
+	}
+	return Decision{Reason: NotInPlan, Terms: t}
+}
+
+// rollOver installs the next period's counter where its key is known. known is set when the account's current period
+// is known and lacks the feature.
+func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
+	a := s.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := s.cur.Load(); c != nil && now < c.end.Load() {
+		return false, true
+	}
+	k := s.upcoming
+	if k == nil || now < k.Starts.UnixNano() || now >= k.Ends.UnixNano() {
+		return a.id != 0 && now < a.until, false
+	}
+	s.upcoming = nil
+	e.install(s, k)
+	e.refreshSoon(a)
+	return false, true
+}
+
+// install makes a key the slot's counter. The caller holds account.mu. A counter whose period has been sealed already
+// is sealed at once: its mark has passed.
+func (e *Enforcer) install(s *slot, k *usage.Key) {
+	line := e.journal.Take(k.Key, journal.KeyHash(k.Account, k.Feature, k.Starts), uint64(k.Own))
+	c := newCounter(s, k, line, viewOf(k, e.catalog.Load()))
+	c.free(e.journal)
+	e.register(c)
+	s.cur.Store(c)
+	if c.back > 0 {
+		e.giveSoon(c)
+	}
+}
+
+// contact loads an account by one query, however many callers wait for it, and reports false when the call's time is
+// up or the database does not answer.
+func (e *Enforcer) contact(ctx context.Context, s *slot, stop <-chan time.Time) bool {
+	a := s.account
+	a.mu.Lock()
+	l := a.loading
+	if l == nil {
+		if e.isAway() {
+			a.mu.Unlock()
+			return false
+		}
+		l = &loading{done: make(chan struct{})}
+		a.loading = l
+		go e.load(a, l, s.feature)
+	}
+	a.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.err == nil
+	case <-stop:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// load runs the first contact. It goes on when its callers have left: the next ones find the account.
+func (e *Enforcer) load(a *account, l *loading, feature string) {
+	ctx, cancel := context.WithTimeout(e.life, firstContactWait)
+	defer cancel()
+	keys, err := e.fetch(ctx, a, feature)
+	a.mu.Lock()
+	if err == nil {
+		err = e.adoptKeys(a, keys)
+	}
+	a.loading = nil
+	a.mu.Unlock()
+	l.err = err
+	close(l.done)
+	switch {
+	case err == nil:
+	case errors.Is(err, usage.ErrNoCatalog), errors.Is(err, errStale):
+		e.cfg.Logger.Warn("weir: an account can't be loaded", "account", a.name, "error", err)
+	default:
+		e.noteAway(err)
+	}
+}
+
+var errStale = errors.New("the account's periods do not reach the present: are the clocks of node and database far apart?")
+
+func (e *Enforcer) fetch(ctx context.Context, a *account, feature string) ([]usage.Key, error) {
+	if err := e.contacts.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer e.contacts.Release(1)
+	e.stats.contacts.Add(1)
+	keys, err := usage.Contact(ctx, e.db, usage.ContactRequest{
+		Node: e.node, Judge: e.judges(), Account: a.name, At: e.clock.time(), Feature: feature,
+		Units: 1, Want: minFirstLease, Waiting: 1,
+	})
+	if err == nil {
+		e.noteAnswer()
+	}
+	return keys, err
+}
+
+// adoptKeys takes what was loaded into the account's slots: counters of periods that run, keys of those to come. The
+// caller holds a.mu.
+func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
+	now := e.clock.now()
+	reached := false
+	byIndex := e.features.Load()
+	for i := range keys {
+		k := &keys[i]
+		a.id, a.change = k.AccountID, max(a.change, k.Change)
+		starts, ends := k.Starts.UnixNano(), k.Ends.UnixNano()
+		if starts <= now && now < ends {
+			reached = true
+			plan := k.Plan
+			a.plan.Store(&plan)
+			a.until = ends
+		}
+		j := byIndex.index(k.Feature)
+		if j < 0 {
+			if k.Feature != "" { // else a plan without quotas
+				e.stale.Store(true)
+				e.changesSoon()
+			}
+			continue
+		}
+		s := a.slotLocked(j, k.Feature)
+		switch {
+		case now >= ends:
+		case now >= starts:
+			e.adoptCurrent(s, k)
+		case s.upcoming == nil || s.upcoming.Starts.Equal(k.Starts) || s.upcoming.Ends.UnixNano() <= now || k.Starts.Before(s.upcoming.Starts):
+			s.upcoming = k
+		}
+	}
+	if !reached {
+		return errStale
+	}
+	return nil
+}
+
+// adoptCurrent installs a running period's key, or brings its counter up to date. The lease itself is not touched:
+// only the counter's own operations move it.
+func (e *Enforcer) adoptCurrent(s *slot, k *usage.Key) {
+	c := s.cur.Load()
+	if c == nil || c.key != k.Key {
+		if old, ok := e.byKey.Load(k.Key); ok { // a period that was cut and opened again
+			s.cur.Store(old)
+			c = old
+		} else {
+			e.install(s, k)
+			return
+		}
+	}
+	c.end.Store(k.Ends.UnixNano())
+	c.view.Store(viewOf(k, e.catalog.Load()))
+	if !k.InPlan {
+		c.mu.Lock()
+		c.cutAll()
+		c.mu.Unlock()
+		e.giveSoon(c)
+	}
+	e.schedule(c)
+	c.forget()
+}

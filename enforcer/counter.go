@@ -1,0 +1,272 @@
+package enforcer
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/internal/journal"
+	"github.com/weirhq/weir/usage"
+)
+
+// counter is one key on this node: the word that calls spend from, and the lease behind it.
+//
+// It always holds lim + over = total + left + held + back. The word is changed by anybody; everything under mu by
+// whoever holds mu; ver, lim, tight and what is in flight by the one operation that holds the operation lock.
+type counter struct {
+	word *atomic.Uint64
+	base *atomic.Uint64 // checkpoint of the total, moved with the word by everything but the fast path
+
+	end     atomic.Int64  // business time at which admission under this key ends
+	low     atomic.Uint64 // with less left than this the lease is extended in the background
+	view    atomic.Pointer[view]
+	refusal atomic.Pointer[refusal]
+	dirty   atomic.Bool
+	next    *counter // in the list of dirty counters
+	waiting atomic.Int64
+	rate    atomic.Int64 // units per second, recent
+
+	slot *slot
+	key  int64
+	line *journal.Slot
+
+	mu        sync.Mutex // never held across I/O
+	busy      bool       // the operation lock
+	queue     []chan struct{}
+	wake      chan struct{} // closed when a waiter should look again; nil while nobody waits
+	ver       int64
+	lim       int64
+	over      int64 // counted beyond the lease since the last stored answer
+	back      int64 // cut, and not yet stored as returned
+	held      int64 // reserved
+	tight     bool
+	sealed    bool   // the period has ended here: nothing is ever spent again
+	epoch     uint32 // moved by every cut that voids what is in flight
+	recalling bool
+	sent      int64 // total in the last batch
+	sentAt    int64 // monotonic; 0: never
+	acked     int64 // total in the last batch that was acknowledged
+	usedAt    int64 // monotonic, of the last batch that found it changed
+}
+
+// view is what a decision needs beside the counter's own count. Never changed once stored.
+type view struct {
+	terms    *Terms
+	inPlan   bool
+	strict   bool
+	proceed  bool // a spent lease goes on while the database is away
+	ceiling  int64
+	others   int64
+	folded   int64
+	free     int64
+	overage  int64
+	adjusted int64
+}
+
+// refusal is remembered until something changes, for a second at most.
+type refusal struct {
+	until  int64 // monotonic
+	bound  int64 // calls for more than this are refused
+	reason Reason
+	used   int64 // stored by all nodes, as the database said
+}
+
+func newCounter(s *slot, k *usage.Key, line *journal.Slot, v *view) *counter {
+	c := &counter{word: line.Word(), base: line.Base(), slot: s, key: k.Key, line: line}
+	c.end.Store(k.Ends.UnixNano())
+	c.view.Store(v)
+	c.ver, c.lim, c.tight = k.Ver, k.Lim, k.Tight
+	c.sent, c.acked = k.Own, k.Own
+	if rest := k.Lim - k.Own; rest < 0 {
+		c.over = -rest
+	} else if k.Tight || rest >= maxLeft {
+		c.back = rest
+	} else if rest > 0 {
+		credit(c.word, 0, uint64(rest))
+		c.low.Store(uint64(rest) / 2)
+	}
+	return c
+}
+
+// free gives the journal's slot back once nobody can reach the counter any more: a call that was about to spend
+// still holds it, and must never meet another key's word.
+func (c *counter) free(j *journal.Journal) {
+	line := c.line
+	runtime.AddCleanup(c, func(s *journal.Slot) { j.Release(s) }, line)
+}
+
+// total is the cumulative usage of this node under the key.
+func (c *counter) total() int64 { return int64(c.line.Total()) }
+
+// checkpoint moves the base to the total. The caller holds mu.
+func (c *counter) checkpoint() { c.base.Store(c.line.Total()) }
+
+// take is the fast path: spend n of what is left.
+func (c *counter) take(e *Enforcer, n int64) bool {
+	after, ok := spend(c.word, uint64(n))
+	if !ok {
+		return false
+	}
+	if left(after) < c.low.Load() {
+		e.extendSoon(c)
+	}
+	if !c.dirty.Load() {
+		e.markDirty(c)
+	}
+	runtime.KeepAlive(c)
+	return true
+}
+
+// serve answers a request from what is left.
+func (c *counter) serve(e *Enforcer, r request) bool {
+	switch {
+	case r.hold > 0:
+		return c.reserve(r.hold)
+	case r.spend > 0:
+		return c.take(e, r.spend)
+	default:
+		return left(c.word.Load()) >= uint64(r.need)
+	}
+}
+
+// fill serves a request without a lease: the database is away and the plan says to go on. It reports false when the
+// period has ended here.
+func (c *counter) fill(e *Enforcer, r request) bool {
+	c.mu.Lock()
+	if c.sealed {
+		c.mu.Unlock()
+		return false
+	}
+	c.over += r.spend + r.hold
+	c.held += r.hold
+	credit(c.word, uint64(r.spend), 0)
+	c.checkpoint()
+	c.mu.Unlock()
+	if r.spend > 0 && !c.dirty.Load() {
+		e.markDirty(c)
+	}
+	return true
+}
+
+// cutAll takes what is left into back and voids what is in flight. The caller holds mu.
+func (c *counter) cutAll() {
+	c.epoch++
+	c.back += int64(cut(c.word))
+	c.low.Store(0)
+	c.checkpoint()
+}
+
+// seal ends the period on this node: no call is admitted under the key afterwards.
+func (c *counter) seal() {
+	c.mu.Lock()
+	if !c.sealed {
+		c.sealed = true
+		c.cutAll()
+	}
+	c.mu.Unlock()
+	c.wakeAll()
+}
+
+// refused returns the remembered refusal that covers n, or nil.
+func (c *counter) refused(n, mono int64) *refusal {
+	r := c.refusal.Load()
+	if r == nil || n <= r.bound || mono >= r.until {
+		return nil
+	}
+	return r
+}
+
+// forget drops the remembered refusal and wakes who waits: something has changed.
+func (c *counter) forget() {
+	c.refusal.Store(nil)
+	c.wakeAll()
+}
+
+// waker returns the channel that the next wake closes. Take it before asking: no wake-up is lost then.
+func (c *counter) waker() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wake == nil {
+		c.wake = make(chan struct{})
+	}
+	return c.wake
+}
+
+func (c *counter) wakeAll() {
+	c.mu.Lock()
+	if c.wake != nil {
+		close(c.wake)
+		c.wake = nil
+	}
+	c.mu.Unlock()
+}
+
+// lock takes the operation lock: one operation per counter is in flight. It reports false when stop fires first.
+// It is never held while waiting for other nodes.
+func (c *counter) lock(stop <-chan time.Time, done <-chan struct{}) bool {
+	c.mu.Lock()
+	if !c.busy {
+		c.busy = true
+		c.mu.Unlock()
+		return true
+	}
+	turn := make(chan struct{}, 1)
+	c.queue = append(c.queue, turn)
+	c.mu.Unlock()
+	select {
+	case <-turn:
+		return true
+	case <-stop:
+	case <-done:
+	}
+	c.mu.Lock()
+	for i, q := range c.queue {
+		if q == turn {
+			c.queue = append(c.queue[:i], c.queue[i+1:]...)
+			c.mu.Unlock()
+			return false
+		}
+	}
+	c.mu.Unlock()
+	// It was handed over meanwhile: pass it on.
+	c.unlock()
+	return false
+}
+
+func (c *counter) tryLock() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy {
+		return false
+	}
+	c.busy = true
+	return true
+}
+
+func (c *counter) unlock() {
+	c.mu.Lock()
+	if len(c.queue) == 0 {
+		c.busy = false
+		c.queue = nil
+	} else {
+		c.queue[0] <- struct{}{}
+		c.queue = c.queue[1:]
+	}
+	c.mu.Unlock()
+}
+
+// decide builds the decision of an admitted call, or the standing of the account where none was made.
+func (v *view) decide(own int64) Decision {
+	d := Decision{Allowed: true, Reason: OK, Terms: v.terms, Limit: v.terms.Included, Unlimited: v.terms.Unlimited}
+	counted := v.others + own
+	d.Used = counted + v.adjusted
+	fresh := max(0, counted-v.folded)
+	if v.terms.Unlimited {
+		return d
+	}
+	room := max(0, v.terms.Included-v.free)
+	d.Remaining = max(0, room-fresh)
+	d.Overage = v.overage + max(0, fresh-room)
+	return d
+}

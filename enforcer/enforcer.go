@@ -1,0 +1,311 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/puzpuzpuz/xsync/v4"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/weirhq/weir/internal/journal"
+	"github.com/weirhq/weir/internal/schema"
+	"github.com/weirhq/weir/plans"
+	"github.com/weirhq/weir/usage"
+)
+
+// fenceMargin is how long before its lease time a silent node sets its leases aside.
+const fenceMargin = 5 * time.Second
+
+// poolSize is the enforcer's own pool: statements in flight, and one connection that a flush always finds.
+const poolSize = 4
+
+var (
+	errNoAnswer    = errors.New("the database has not answered in time")
+	errShortAnswer = errors.New("the database answered for fewer keys than it was asked for")
+)
+
+// Enforcer decides and counts. Make it with New; it is safe for concurrent use between Start and Stop.
+type Enforcer struct {
+	cfg          Config
+	pool         *pgxpool.Pool // the host's; its configuration is copied
+	db           *pgxpool.Pool // ours
+	listenConfig *pgx.ConnConfig
+	clock        *coarse
+	journal      *journal.Journal
+	exchanges    *exchanges
+	contacts     *semaphore.Weighted
+	rates        rates
+
+	node      int64
+	nodeText  string
+	leaseTime time.Duration
+
+	accounts *xsync.Map[string, *account]
+	byKey    *xsync.Map[int64, *counter]
+	features atomic.Pointer[features]
+	catalog  atomic.Pointer[plans.Catalog]
+	stale    atomic.Bool // the catalog must be read again
+
+	dirty   atomic.Pointer[counter]
+	extends chan *counter
+
+	dueMu  sync.Mutex
+	due    dueHeap
+	sealed int64      // every counter with an earlier end is sealed
+	ended  []*counter // sealed, and not yet stored
+
+	applied    atomic.Int64 // change number
+	nodes      atomic.Int64 // live ones
+	lastBeat   atomic.Int64 // monotonic: when the last answered heartbeat was sent
+	lastAnswer atomic.Int64 // monotonic
+	awayFlag   atomic.Bool
+	awaySaid   atomic.Int64
+	fenced     atomic.Bool
+	rejoining  atomic.Bool
+
+	reserved atomic.Int64  // open reservations
+	idle     chan struct{} // the last one has ended
+
+	flushing chan struct{}
+	kicked   chan struct{}
+	changed  chan struct{}
+
+	lifecycle sync.Mutex
+	started   atomic.Bool
+	running   atomic.Bool
+	stopped   bool
+	life      context.Context
+	end       context.CancelFunc
+	tasks     sync.WaitGroup
+	stats     stats
+}
+
+// New validates the configuration and starts nothing. The pool's configuration is copied for a small pool of the
+// enforcer's own, so that the host's transactions never starve it; the pool itself must not be nil.
+func New(pool *pgxpool.Pool, cfg *Config) (*Enforcer, error) {
+	if pool == nil {
+		return nil, errors.New("new enforcer: a connection pool is needed")
+	}
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	ready, err := cfg.prepare()
+	if err != nil {
+		return nil, fmt.Errorf("new enforcer: %w", err)
+	}
+	e := &Enforcer{
+		cfg: ready, pool: pool, clock: newCoarse(ready.Clock),
+		contacts: semaphore.NewWeighted(1),
+		accounts: xsync.NewMap[string, *account](), byKey: xsync.NewMap[int64, *counter](),
+		extends:  make(chan *counter, 1024),
+		idle:     make(chan struct{}, 1),
+		flushing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+	}
+	e.exchanges = &exchanges{e: e}
+	e.features.Store(&features{})
+	e.listenConfig = pool.Config().ConnConfig
+	if ready.ListenURL != "" {
+		if e.listenConfig, err = pgx.ParseConfig(ready.ListenURL); err != nil {
+			return nil, fmt.Errorf("new enforcer: ListenURL: %w", err)
+		}
+	}
+	return e, nil
+}
+
+// Start registers this node, recovers what dead processes left in the journal's folder, and begins to answer. ctx
+// bounds the start only. It fails when the database can't be reached, has no schema (schema.ErrNotMigrated names the
+// command) or another version, or has no catalog and Config.Plans is nil; it may then be called again. After Stop it
+// fails.
+func (e *Enforcer) Start(ctx context.Context) (err error) {
+	e.lifecycle.Lock()
+	defer e.lifecycle.Unlock()
+	if e.stopped {
+		return fmt.Errorf("start enforcer: it was stopped: %w", ErrUnavailable)
+	}
+	if e.started.Load() {
+		return nil
+	}
+	config := e.pool.Config().Copy()
+	config.MaxConns, config.MinConns, config.MinIdleConns = poolSize, 0, 0
+	if e.db, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return fmt.Errorf("start enforcer: %w", err)
+	}
+	e.life, e.end = context.WithCancel(context.Background())
+	if err := e.begin(ctx); err != nil {
+		e.end()
+		e.db.Close()
+		return fmt.Errorf("start enforcer: %w", err)
+	}
+	e.started.Store(true)
+	e.running.Store(true)
+	for _, task := range []func(){e.ticker, e.flushLoop, e.extender, e.changer, e.listener} {
+		e.spawn(task)
+	}
+	e.changesSoon() // what changed between registration and now
+	return nil
+}
+
+func (e *Enforcer) begin(ctx context.Context) error {
+	if err := schema.Check(ctx, e.db); err != nil {
+		return err
+	}
+	inst, err := usage.ReadInstallation(ctx, e.db)
+	if err != nil {
+		return err
+	}
+	e.leaseTime = inst.LeaseTime
+	if err := e.firstCatalog(ctx); err != nil {
+		return err
+	}
+	if !e.cfg.NoJournal {
+		if err := e.recover(ctx, inst); err != nil {
+			return err
+		}
+	}
+	var at time.Time
+	if e.cfg.Clock != nil {
+		at = e.clock.time()
+	}
+	e.clock.tick()
+	sent, mono := time.Now(), e.clock.mono.Load()
+	n, err := usage.Register(ctx, e.db, e.cfg.Name, e.cfg.Version, at)
+	if err != nil {
+		return err
+	}
+	e.clock.learn(n.Clock, sent, time.Now())
+	e.node, e.nodeText = n.ID, strconv.FormatInt(n.ID, 10)
+	e.applied.Store(n.Change)
+	e.sealed = n.Clock.UnixNano()
+	e.nodes.Store(1)
+	e.lastBeat.Store(mono)
+	e.noteAnswer()
+	if e.cfg.NoJournal {
+		e.journal = journal.Heap()
+		return nil
+	}
+	e.journal, err = journal.Open(journal.Config{Dir: e.cfg.JournalDir, Installation: inst.ID, Node: n.ID, Logger: e.cfg.Logger})
+	if err != nil {
+		_, _ = usage.MoveNode(ctx, e.db, n.ID, "live", "stopped")
+	}
+	return err
+}
+
+// firstCatalog reads the catalog that counts, or publishes the configured one where there is none.
+func (e *Enforcer) firstCatalog(ctx context.Context) error {
+	p, err := usage.LatestCatalog(ctx, e.db)
+	if errors.Is(err, usage.ErrNoCatalog) && e.cfg.Plans != nil {
+		at := e.clock.time()
+		if _, _, err := usage.Publish(ctx, e.db, e.cfg.Plans, e.cfg.Name, at); err != nil {
+			return err
+		}
+		p, err = usage.LatestCatalog(ctx, e.db)
+	}
+	if err != nil {
+		return err
+	}
+	if e.cfg.Plans != nil && e.cfg.Plans.Hash() != p.Hash {
+		e.cfg.Logger.Warn("weir: the configured plans differ from the published catalog, which counts",
+			"catalog", p.Number, "differs", differences(e.cfg.Plans, p.Catalog))
+	}
+	e.setCatalog(p.Catalog)
+	return nil
+}
+
+func (e *Enforcer) setCatalog(c *plans.Catalog) {
+	names := make([]string, 0, len(c.Features()))
+	for _, f := range c.Features() {
+		names = append(names, f.Name)
+	}
+	e.features.Store(e.features.Load().with(names))
+	e.catalog.Store(c)
+}
+
+// differences names the plans that two catalogs do not share.
+func differences(mine, published *plans.Catalog) []string {
+	var names []string
+	seen := make(map[string]bool)
+	for _, p := range append(mine.Plans(), published.Plans()...) {
+		if seen[p.Name] {
+			continue
+		}
+		seen[p.Name] = true
+		a, inMine := mine.Plan(p.Name)
+		b, inPublished := published.Plan(p.Name)
+		if inMine != inPublished || fmt.Sprint(a) != fmt.Sprint(b) {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 {
+		names = append(names, "settings outside the plans")
+	}
+	return names
+}
+
+// ticker moves the coarse clock and watches the fence.
+func (e *Enforcer) ticker() {
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-t.C:
+		}
+		e.clock.tick()
+		if time.Duration(e.clock.mono.Load()-e.lastBeat.Load()) > e.leaseTime-fenceMargin {
+			e.fence()
+		}
+	}
+}
+
+func (e *Enforcer) spawn(f func()) {
+	e.tasks.Add(1)
+	go func() {
+		defer e.tasks.Done()
+		f()
+	}()
+}
+
+func (e *Enforcer) kick() {
+	select {
+	case e.kicked <- struct{}{}:
+	default:
+	}
+}
+
+func (e *Enforcer) jitter() float64 { return rand.Float64() }
+
+// judges reports whether this node's own heartbeats are answered, so that it can tell which others are silent.
+func (e *Enforcer) judges() bool {
+	return time.Duration(e.clock.mono.Load()-e.lastBeat.Load()) < 5*time.Second
+}
+
+func (e *Enforcer) noteAnswer() { e.lastAnswer.Store(e.clock.mono.Load()) }
+
+func (e *Enforcer) silentFor() time.Duration {
+	return time.Duration(e.clock.mono.Load() - e.lastAnswer.Load())
+}
+
+// noteAway remembers that the database does not answer, until a heartbeat is answered: calls do not wait meanwhile.
+func (e *Enforcer) noteAway(err error) {
+	if e.life.Err() == nil && err != nil {
+		e.awayFlag.Store(true)
+	}
+}
+
+func (e *Enforcer) isAway() bool { return e.awayFlag.Load() || e.fenced.Load() }
+
+// warnAway allows a line in the log about an absent database every ten seconds.
+func (e *Enforcer) warnAway() bool {
+	mono := e.clock.mono.Load()
+	last := e.awaySaid.Load()
+	return (last == 0 || mono-last > int64(10*time.Second)) && e.awaySaid.CompareAndSwap(last, mono+1)
+}

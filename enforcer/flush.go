@@ -1,0 +1,231 @@
+package enforcer
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/usage"
+)
+
+// markDirty puts a counter on the list of the next batch, once.
+func (e *Enforcer) markDirty(c *counter) {
+	if !c.dirty.CompareAndSwap(false, true) {
+		return
+	}
+	for {
+		head := e.dirty.Load()
+		c.next = head
+		if e.dirty.CompareAndSwap(head, c) {
+			return
+		}
+	}
+}
+
+// collect takes the list of changed counters. A counter's flag falls before its word is read: what is counted later
+// marks it again.
+func (e *Enforcer) collect() []*counter {
+	var all []*counter
+	for c := e.dirty.Swap(nil); c != nil; {
+		next := c.next
+		c.next = nil
+		c.dirty.Store(false)
+		all = append(all, c)
+		c = next
+	}
+	return all
+}
+
+// Flush sends what was counted and waits until the database has stored it.
+func (e *Enforcer) Flush(ctx context.Context) error {
+	if !e.started.Load() {
+		return ErrUnavailable
+	}
+	return e.flush(ctx)
+}
+
+// flush sends one batch with heartbeat and mark. One at a time: a later batch is never stored before an earlier one
+// of the same node has failed or succeeded.
+func (e *Enforcer) flush(ctx context.Context) error {
+	select {
+	case e.flushing <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("flush: %w", ctx.Err())
+	}
+	defer func() { <-e.flushing }()
+
+	e.clock.tick()
+	sealed := e.sealDue()
+	applied := e.applied.Load()
+	held := e.heldOver() // before the counts: what was settled since is in them
+	changed := e.collect()
+	sent, mono := time.Now(), e.clock.mono.Load()
+	b := usage.Batch{Node: e.node, At: e.clock.time(), Sealed: time.Unix(0, sealed).UTC(), Applied: applied}
+	for _, c := range changed {
+		total := c.measure(mono)
+		b.Keys = append(b.Keys, c.key)
+		b.Upto = append(b.Upto, total)
+	}
+	b.Held = held
+	e.stats.flushes.Add(1)
+	a, err := usage.Flush(ctx, e.db, b)
+	if err != nil {
+		for _, c := range changed {
+			e.markDirty(c)
+		}
+		e.noteAway(err)
+		return err
+	}
+	e.acknowledge(a, changed, b.Upto, sent, mono)
+	return nil
+}
+
+// heldOver lists keys whose period has ended while reservations are open under them.
+func (e *Enforcer) heldOver() []int64 {
+	e.dueMu.Lock()
+	defer e.dueMu.Unlock()
+	var keys []int64
+	for _, c := range e.ended {
+		c.mu.Lock()
+		if c.held > 0 {
+			keys = append(keys, c.key)
+		}
+		c.mu.Unlock()
+	}
+	return keys
+}
+
+// measure reads the total for a batch and keeps the counter's recent rate.
+func (c *counter) measure(mono int64) int64 {
+	c.mu.Lock()
+	total := c.total()
+	if c.sentAt > 0 && mono > c.sentAt {
+		if took := mono - c.sentAt; took < int64(20*time.Second) {
+			per := min((total-c.sent), 1<<40) * int64(time.Second) / max(took, int64(10*time.Millisecond))
+			c.rate.Store((c.rate.Load() + per) / 2)
+		} else {
+			c.rate.Store((total - c.sent) * int64(time.Second) / took)
+		}
+	}
+	c.sent, c.sentAt, c.usedAt = total, mono, mono
+	c.mu.Unlock()
+	return total
+}
+
+func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []int64, sent time.Time, mono int64) {
+	e.clock.learn(a.Clock, sent, time.Now())
+	e.lastBeat.Store(mono)
+	e.nodes.Store(a.Nodes)
+	e.noteAnswer()
+	e.fenced.Store(!a.Live)
+	e.awayFlag.Store(false)
+	for i, c := range changed {
+		c.mu.Lock()
+		c.acked = max(c.acked, upto[i])
+		c.mu.Unlock()
+	}
+	for _, f := range a.Figures {
+		if c, ok := e.byKey.Load(f.Key); ok {
+			c.view.Store(c.view.Load().with(f))
+		}
+	}
+	for _, k := range a.Recalled {
+		e.recalled(k)
+	}
+	if !a.Live {
+		e.rejoinSoon(a.State)
+	}
+	if a.Change > e.applied.Load() {
+		e.changesSoon()
+	}
+	e.settleEnded()
+}
+
+// due orders counters by the end of their period.
+type due struct {
+	end int64
+	c   *counter
+}
+
+type dueHeap []due
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].end < h[j].end }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
+func (h *dueHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	old[len(old)-1] = due{}
+	*h = old[:len(old)-1]
+	return x
+}
+
+// register makes a counter known, and seals it at once when the mark has passed its end already.
+func (e *Enforcer) register(c *counter) {
+	e.byKey.Store(c.key, c)
+	e.schedule(c)
+}
+
+func (e *Enforcer) schedule(c *counter) {
+	e.dueMu.Lock()
+	end := c.end.Load()
+	if end <= e.sealed {
+		c.seal()
+		e.ended = append(e.ended, c)
+	} else {
+		heap.Push(&e.due, due{end, c})
+	}
+	e.dueMu.Unlock()
+}
+
+// sealDue seals every counter whose period has ended, and returns the instant up to which all are sealed. Their last
+// counts go with the batch that is collected next.
+func (e *Enforcer) sealDue() int64 {
+	now := e.clock.now()
+	e.dueMu.Lock()
+	defer e.dueMu.Unlock()
+	for len(e.due) > 0 && e.due[0].end <= now {
+		d := heap.Pop(&e.due).(due)
+		if d.c.end.Load() != d.end {
+			continue // moved; it is in the heap under its other end
+		}
+		d.c.seal()
+		e.markDirty(d.c)
+		e.ended = append(e.ended, d.c)
+	}
+	e.sealed = max(e.sealed, now)
+	return e.sealed
+}
+
+// settleEnded forgets counters whose period has ended once everything of them is stored, and returns what they held.
+func (e *Enforcer) settleEnded() {
+	e.dueMu.Lock()
+	waiting := e.ended
+	e.ended = nil
+	e.dueMu.Unlock()
+	var still []*counter
+	for _, c := range waiting {
+		c.mu.Lock()
+		stored := c.acked >= c.total() && c.held == 0
+		owes := c.back > 0 || c.over > 0
+		c.mu.Unlock()
+		if stored && !owes {
+			e.forgetCounter(c)
+			continue
+		}
+		if stored {
+			e.giveSoon(c)
+		}
+		still = append(still, c)
+	}
+	e.dueMu.Lock()
+	e.ended = append(e.ended, still...)
+	e.dueMu.Unlock()
+}
+
+func (e *Enforcer) forgetCounter(c *counter) {
+	e.byKey.Delete(c.key)
+	c.slot.cur.CompareAndSwap(c, nil)
+}

@@ -1,0 +1,167 @@
+package enforcer
+
+import (
+	"context"
+	"time"
+)
+
+// extendSoon asks in the background for a lease that is half spent, so that a busy account does not meet the slow
+// path until its ceiling is near.
+func (e *Enforcer) extendSoon(c *counter) {
+	low := c.low.Load()
+	if low == 0 || !c.low.CompareAndSwap(low, 0) {
+		return
+	}
+	select {
+	case e.extends <- c:
+	default: // many are waiting; the slow path asks when the word is empty
+	}
+}
+
+// extender works off the half-spent leases. What waits goes in one statement.
+func (e *Enforcer) extender() {
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case c := <-e.extends:
+			if e.isAway() || e.fenced.Load() || !c.tryLock() {
+				continue
+			}
+			if e.clock.now() >= c.end.Load() || c.isSealed() {
+				c.unlock()
+				continue
+			}
+			e.exchanges.submit(c.operation(request{}, e.want(c), false))
+		}
+	}
+}
+
+// recalled answers a call for what is loose under a key: give back what is left, also when it is nothing.
+func (e *Enforcer) recalled(key int64) {
+	c, ok := e.byKey.Load(key)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	busy := c.recalling || c.tight
+	if !busy {
+		c.recalling = true
+	}
+	c.mu.Unlock()
+	if busy {
+		return
+	}
+	e.stats.recalls.Add(1)
+	e.spawn(func() {
+		defer func() {
+			c.mu.Lock()
+			c.recalling = false
+			c.mu.Unlock()
+		}()
+		e.give(c, func() bool { return !c.tight })
+	})
+}
+
+// giveSoon returns what a counter holds in back.
+func (e *Enforcer) giveSoon(c *counter) {
+	if e.isAway() || e.fenced.Load() {
+		return
+	}
+	e.spawn(func() { e.give(c, func() bool { return c.back > 0 || c.over > 0 }) })
+}
+
+// give returns everything that is left, if it is still wanted once the operation lock is had.
+func (e *Enforcer) give(c *counter, wanted func() bool) {
+	timer := time.NewTimer(exchangeTimeout)
+	defer timer.Stop()
+	if !c.lock(timer.C, e.life.Done()) {
+		return
+	}
+	c.mu.Lock()
+	want := wanted()
+	c.mu.Unlock()
+	if !want {
+		c.unlock()
+		return
+	}
+	ex := c.operation(request{}, 0, true)
+	e.exchanges.submit(ex)
+	<-ex.done
+}
+
+// returnIdle gives back leases that nothing was spent from for a while, so that units are not called back when other
+// nodes need them.
+func (e *Enforcer) returnIdle() {
+	mono := e.clock.mono.Load()
+	e.byKey.Range(func(_ int64, c *counter) bool {
+		c.mu.Lock()
+		idle := !c.tight && !c.sealed && !c.busy && left(c.word.Load()) > 0 && c.usedAt > 0 && mono-c.usedAt > int64(idleAfter)
+		owes := c.back > 0 && !c.busy
+		c.mu.Unlock()
+		if idle {
+			e.spawn(func() { e.give(c, func() bool { return !c.tight && mono-c.usedAt > int64(idleAfter) }) })
+		} else if owes {
+			e.giveSoon(c)
+		}
+		return true
+	})
+}
+
+const (
+	idleAfter     = time.Minute
+	idleScanEvery = 10 * time.Second
+)
+
+// fence cuts every lease when the database has not answered for so long that they may be reaped.
+func (e *Enforcer) fence() {
+	if e.fenced.Swap(true) {
+		return
+	}
+	e.cfg.Logger.Warn("weir: the database has not answered for most of the lease time; leases are set aside", "lease_time", e.leaseTime)
+	e.byKey.Range(func(_ int64, c *counter) bool {
+		c.mu.Lock()
+		c.cutAll()
+		c.mu.Unlock()
+		return true
+	})
+}
+
+// drop forgets a counter whose key is gone: the account is loaded again by the next call.
+func (e *Enforcer) drop(c *counter) {
+	c.seal()
+	e.forgetCounter(c)
+	c.slot.account.mu.Lock()
+	c.slot.upcoming = nil
+	c.slot.account.mu.Unlock()
+}
+
+// flushLoop sends batches and heartbeats until the enforcer stops.
+func (e *Enforcer) flushLoop() {
+	every := min(e.cfg.FlushInterval, heartbeatEvery)
+	timer := time.NewTicker(every)
+	defer timer.Stop()
+	idle := time.NewTicker(idleScanEvery)
+	defer idle.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-idle.C:
+			if !e.isAway() {
+				e.returnIdle()
+			}
+			continue
+		case <-timer.C:
+		case <-e.kicked:
+		}
+		ctx, cancel := context.WithTimeout(e.life, flushTimeout)
+		err := e.flush(ctx)
+		cancel()
+		if err != nil && e.life.Err() == nil && e.warnAway() {
+			e.cfg.Logger.Warn("weir: usage can't be stored now; counting goes on", "error", err)
+		}
+	}
+}
+
+const flushTimeout = 5 * time.Second

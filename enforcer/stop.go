@@ -1,0 +1,145 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/internal/journal"
+	"github.com/weirhq/weir/usage"
+)
+
+// Stop ends the enforcer: it refuses new calls, stores what was counted and returns every lease. It is idempotent; a
+// Stop that fails because the database is away leaves the journal for the next process, and can be repeated.
+func (e *Enforcer) Stop(ctx context.Context) error {
+	e.lifecycle.Lock()
+	defer e.lifecycle.Unlock()
+	if e.stopped || !e.started.Load() {
+		e.stopped = true
+		return nil
+	}
+	e.running.Store(false)
+	e.awaitReservations(ctx)
+	var keys, upto []int64
+	e.byKey.Range(func(key int64, c *counter) bool {
+		c.seal()
+		return true
+	})
+	e.end() // what is in flight ends, and its grants go back with everything else below
+	e.tasks.Wait()
+	e.byKey.Range(func(key int64, c *counter) bool {
+		keys, upto = append(keys, key), append(upto, c.total())
+		return true
+	})
+	if err := e.leave(ctx, keys, upto); err != nil {
+		return fmt.Errorf("stop enforcer: usage stays in the journal and is recovered by the next process: %w", err)
+	}
+	e.stopped = true
+	e.started.Store(false)
+	e.db.Close()
+	if err := e.journal.Close(true); err != nil {
+		return fmt.Errorf("stop enforcer: %w", err)
+	}
+	return nil
+}
+
+// awaitReservations waits until the last reservation is settled, cancelled or expired, up to ctx. What is still held
+// then goes back, and a later Settle is lost to this process: say so.
+func (e *Enforcer) awaitReservations(ctx context.Context) {
+	for e.reserved.Load() > 0 {
+		select {
+		case <-e.idle:
+		case <-ctx.Done():
+			e.cfg.Logger.Warn("weir: reservations are open at the stop and go back", "reservations", e.reserved.Load())
+			return
+		}
+	}
+}
+
+func (e *Enforcer) leave(ctx context.Context, keys, upto []int64) error {
+	at := e.clock.time()
+	if err := usage.Settle(ctx, e.db, e.node, keys, upto, at, "stop"); err != nil {
+		return err
+	}
+	if err := usage.ReturnLeases(ctx, e.db, e.node, "stop"); err != nil {
+		return err
+	}
+	_, err := usage.MoveNode(ctx, e.db, e.node, "live", "stopped")
+	return err
+}
+
+// recover stores what dead processes of this installation left in the journal's folder, usage first, then their
+// leases. A file that can't be understood is left in place and named.
+func (e *Enforcer) recover(ctx context.Context, inst usage.Installation) error {
+	problems, err := journal.Recover(ctx, e.cfg.JournalDir, inst.ID, func(ctx context.Context, d journal.Dead) error {
+		n, err := usage.RecoverNode(ctx, e.db, d.Node, entries(d), e.clock.time())
+		if err != nil {
+			return err
+		}
+		e.cfg.Logger.Info("weir: recovered the journal of a process that is gone", "node", d.Node, "keys", len(d.Entries), "stored", n)
+		return nil
+	})
+	for _, p := range problems {
+		e.cfg.Logger.Warn("weir: a journal can't be recovered", "error", p)
+	}
+	return err
+}
+
+func entries(d journal.Dead) []usage.Recovered {
+	out := make([]usage.Recovered, len(d.Entries))
+	for i, x := range d.Entries {
+		out[i] = usage.Recovered{Key: x.Key, Upto: int64(x.Total), Matches: func(account, feature string, starts time.Time) bool {
+			return journal.KeyHash(account, feature, starts) == x.Hash
+		}}
+	}
+	return out
+}
+
+// rejoinSoon brings a node back that was taken for dead: everything is cut, all cumulative usage is stored with the
+// leases set to it, and the state becomes live again.
+func (e *Enforcer) rejoinSoon(state string) {
+	e.fence()
+	if state != "reaped" || !e.rejoining.CompareAndSwap(false, true) {
+		if state != "reaped" && state != "reaping" {
+			e.cfg.Logger.Error("weir: this node's registration has ended; restart the process", "node", e.node, "state", state)
+		}
+		return
+	}
+	e.spawn(func() {
+		defer e.rejoining.Store(false)
+		if err := e.rejoin(e.life); err != nil && e.life.Err() == nil {
+			e.cfg.Logger.Warn("weir: the node can't rejoin yet; the heartbeat tries again", "error", err)
+		}
+	})
+}
+
+func (e *Enforcer) rejoin(ctx context.Context) error {
+	var all []*counter
+	var keys, upto []int64
+	e.byKey.Range(func(key int64, c *counter) bool {
+		c.mu.Lock()
+		c.cutAll()
+		keys, upto, all = append(keys, key), append(upto, c.total()), append(all, c)
+		c.mu.Unlock()
+		return true
+	})
+	if err := usage.Settle(ctx, e.db, e.node, keys, upto, e.clock.time(), "a node woke up after it was reaped"); err != nil {
+		return err
+	}
+	ok, err := usage.MoveNode(ctx, e.db, e.node, "reaped", "live")
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return errors.New("the node's state moved meanwhile")
+	}
+	e.cfg.Logger.Warn("weir: this node was silent for longer than the lease time, was reaped, and has rejoined", "node", e.node, "keys", len(all))
+	for _, c := range all {
+		c.mu.Lock()
+		c.ver = -1 // the stored version is another one now: the next operation adopts the stored lease
+		c.mu.Unlock()
+	}
+	e.kick()
+	return nil
+}
