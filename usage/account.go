@@ -75,27 +75,10 @@ func SetOverride(ctx context.Context, db DB, account int64, feature string, o Ov
 		if tag.RowsAffected() == 0 {
 			return pgx.ErrNoRows
 		}
-		_, err = tx.Exec(ctx, "SELECT weir.apply_terms($1, $2)", account, now)
+		_, err = tx.Exec(ctx, "SELECT weir.apply_terms($1, NULL, $2)", account, now)
 		return err
 	})
 	return wrap("set override", err)
-}
-
-// Adjustment is a signed correction of a key's usage as it was stored.
-type Adjustment struct {
-	ID      int64
-	Units   int64
-	Free    int64 // what it did to the included units
-	Overage int64 // what it did to the overage
-}
-
-// Adjust adds units to a key, or refunds them when negative: from overage first, then from included units. More than
-// is counted is ErrRefund.
-func Adjust(ctx context.Context, db DB, key, units int64, reason, actor string, now time.Time) (Adjustment, error) {
-	var a Adjustment
-	err := db.QueryRow(ctx, "SELECT id, units, free, overage FROM weir.adjust($1, $2, $3, $4, $5)", key, units, reason, actor, now).
-		Scan(&a.ID, &a.Units, &a.Free, &a.Overage)
-	return a, wrap("adjust usage", err)
 }
 
 func orNull(t time.Time) *time.Time {

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,7 +23,7 @@ func LatestCatalog(ctx context.Context, db DB) (Published, error) {
 	var p Published
 	var body []byte
 	err := db.QueryRow(ctx, "SELECT number, hash, body FROM weir.catalogs ORDER BY number DESC LIMIT 1").Scan(&p.Number, &p.Hash, &body)
-	if err == pgx.ErrNoRows { //nolint:errorlint // pgx returns it bare
+	if errors.Is(err, pgx.ErrNoRows) {
 		return p, ErrNoCatalog
 	}
 	if err != nil {
@@ -36,20 +37,25 @@ func LatestCatalog(ctx context.Context, db DB) (Published, error) {
 }
 
 // Publish makes a plan file the next catalog, unless it is the latest one already. Terms of periods that have begun
-// stay as they are; those that have not begun get the new ones. It returns the number that counts afterwards.
+// stay as they are; those that have not begun get the new ones, in short transactions: a publication that was broken
+// off is completed by the next one of the same file. It returns the number that counts afterwards.
 func Publish(ctx context.Context, db DB, c *plans.Catalog, by string, now time.Time) (number int64, changed bool, err error) {
 	body, err := json.Marshal(c)
 	if err != nil {
 		return 0, false, fmt.Errorf("publish plans: %w", err)
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		// Publications wait for each other and for the fold: terms change under it.
+		// Publications wait for each other and for the fold: terms change under it. The gate keeps out who is just
+		// making a period by the catalog before.
 		if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "SELECT weir.catalog_gate(true)"); err != nil {
 			return err
 		}
 		var hash string
 		err := tx.QueryRow(ctx, "SELECT number, hash FROM weir.catalogs ORDER BY number DESC LIMIT 1").Scan(&number, &hash)
-		if err != nil && err != pgx.ErrNoRows { //nolint:errorlint // pgx returns it bare
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
 		if hash == c.Hash() {
@@ -61,13 +67,46 @@ func Publish(ctx context.Context, db DB, c *plans.Catalog, by string, now time.T
 		if err != nil {
 			return err
 		}
-		if err := insertTerms(ctx, tx, number, c); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, "SELECT weir.renew_unbegun($1, $2)", number, now)
-		return err
+		return insertTerms(ctx, tx, number, c)
 	})
+	if err != nil {
+		return 0, false, wrap("publish plans", err)
+	}
+	renewed, err := renewUnbegun(ctx, db, number, now)
+	if err != nil {
+		return number, changed, wrap("publish plans", err)
+	}
+	if changed || renewed > 0 {
+		_, err = db.Exec(ctx, "SELECT weir.touch(NULL)")
+	}
 	return number, changed, wrap("publish plans", err)
+}
+
+// renewChunk is how many periods get new terms in one transaction, which holds up the fold.
+const renewChunk = 500
+
+func renewUnbegun(ctx context.Context, db DB, number int64, now time.Time) (int64, error) {
+	var all int64
+	after, id := now, int64(0)
+	for {
+		var n int64
+		err := db.QueryRow(ctx, "SELECT p_after, p_after_id, renewed FROM weir.renew_chunk($1, $2, $3, $4, $5)", number, now, after, id, renewChunk).
+			Scan(&after, &id, &n)
+		if err != nil {
+			return all, err
+		}
+		all += n
+		if n < renewChunk {
+			return all, nil
+		}
+	}
+}
+
+// ApplyNow changes an account's open periods to the terms of a published catalog, forward only: what was counted stays
+// as it was counted. Ended periods never change. Publish alone changes those that have not begun.
+func ApplyNow(ctx context.Context, db DB, account, catalog int64, now time.Time) error {
+	_, err := db.Exec(ctx, "SELECT weir.apply_terms($1, $2, $3)", account, catalog, now)
+	return wrap("apply plans now", err)
 }
 
 func insertTerms(ctx context.Context, tx pgx.Tx, number int64, c *plans.Catalog) error {

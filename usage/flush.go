@@ -38,10 +38,15 @@ type BatchAnswer struct {
 	Nodes    int64     // live nodes
 	Figures  []Figures // of Keys and Watch
 	Recalled []int64   // keys that this node holds loosely and that were called back within 2 s
+
+	// Heartbeat is this node's heartbeats as stored, this one included. One that is not above the last says that the
+	// database lost commits (a failover): the node must cut everything and settle its cumulative usage again, as in a
+	// rejoin. State is empty when even the node's registration was lost.
+	Heartbeat int64
 }
 
 // Flush stores a batch in one statement for up to MaxBatchKeys keys; more go in several, with heartbeat and mark in
-// the last one. Sending a batch again, or in another order, changes no total.
+// the last one. Sending a batch again, or in another order, changes no total. Keys sorted ascending cost least.
 func Flush(ctx context.Context, db DB, b Batch) (BatchAnswer, error) {
 	var all BatchAnswer
 	for len(b.Keys) > MaxBatchKeys {
@@ -75,14 +80,16 @@ func flush(ctx context.Context, db DB, b Batch, beat bool) (BatchAnswer, error) 
 		b.Keys, b.Upto = []int64{}, []int64{}
 	}
 	var state *string
+	var heartbeat *int64
 	err := db.QueryRow(ctx, "SELECT * FROM weir.flush($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 		b.Node, b.Keys, b.Upto, b.At, beat, b.Sealed, b.Applied, b.Held, b.Watch).
-		Scan(&state, &a.Change, &a.Clock, &a.Nodes, &keys, &others, &folded, &free, &overage, &adjusted, &a.Recalled)
+		Scan(&state, &a.Change, &a.Clock, &a.Nodes, &keys, &others, &folded, &free, &overage, &adjusted, &a.Recalled, &heartbeat)
 	if err != nil {
 		return a, wrap("flush", err)
 	}
 	if state != nil {
 		a.State = *state
+		a.Heartbeat = *heartbeat
 	}
 	a.Live = a.State == "live"
 	a.Figures = make([]Figures, len(keys))

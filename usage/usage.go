@@ -28,6 +28,7 @@ const (
 	MaxAccountBytes = 255     // of an account's id
 	MaxBatchKeys    = 10_000  // keys in one flush statement
 	MaxSettleKeys   = 1_000   // keys in one settling transaction
+	MaxPruneRows    = 10_000  // rows of one kind in one pruning transaction
 	Boundless       = 1 << 62 // the ceiling of what has none
 )
 
@@ -58,6 +59,8 @@ func wrap(step string, err error) error {
 			return fmt.Errorf("%s: %w", step, ErrNoCatalog)
 		case "WR002":
 			return fmt.Errorf("%s: %w: %s", step, ErrRefund, pg.Message)
+		case "P0002": // no_data_found
+			return fmt.Errorf("%s: %w", step, ErrNotFound)
 		}
 	}
 	if errors.Is(err, pgx.ErrNoRows) {

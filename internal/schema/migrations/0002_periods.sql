@@ -1,4 +1,6 @@
--- Accounts, periods, terms and ceilings. Lock order everywhere: weir.fold, the account's row, quota rows by key, leases.
+-- Accounts, periods, terms and ceilings. Lock order everywhere: weir.fold, the account's row, the catalog's gate, a
+-- node's gate, quota rows by key, leases, weir.changes. Account rows are locked FOR NO KEY UPDATE, so that rows which
+-- refer to them are never held up.
 
 -- Business time: the database's clock, or the simulated one of a demo or a test.
 CREATE FUNCTION weir.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
@@ -31,7 +33,7 @@ CREATE FUNCTION weir.ceiling_of(included bigint, maximum bigint, spending_cap bi
                ELSE 0 END)::bigint
 $$;
 
--- Takes the next change number. The last statement of its transaction, so that numbers become visible in order.
+-- Takes the next change number and keeps its row until the transaction ends, so that numbers become visible in order.
 CREATE FUNCTION weir.touch(p_account_id bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE v bigint;
 BEGIN
@@ -50,7 +52,7 @@ BEGIN
     INSERT INTO weir.keys AS k (account_id, period_id, feature_id, included, maximum, highest_maximum, spending_cap, on_exceeded,
             when_not_billable, when_away, enforce, on_upgrade, early_end, late, meter, unit_amount, billability)
     SELECT t.account_id, t.period_id, t.feature_id, t.included, t.maximum,
-           CASE WHEN t.on_exceeded = 'bill_overage' THEN t.maximum ELSE 0 END,
+           CASE WHEN t.on_exceeded = 'bill_overage' THEN least(t.maximum, t.spending_cap) ELSE 0 END,
            t.spending_cap, t.on_exceeded, t.when_not_billable, t.when_away, t.enforce, t.on_upgrade, t.early_end, t.late,
            t.meter, t.unit_amount, t.billability
     FROM (
@@ -152,37 +154,59 @@ BEGIN
     ends := (a + make_interval(months => (k + 1) * m)) AT TIME ZONE 'UTC';
 END $$;
 
--- The period in which an instant is admitted: a row that was cut ends at the cut.
+-- The period in which an instant is admitted: a row that was cut ends at the cut, and has what lies before it, though
+-- the row after it may begin earlier.
 CREATE FUNCTION weir.period_at(p_account bigint, p_at timestamptz) RETURNS bigint
     LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT p.id FROM weir.periods p
     WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts <= p_at AND p_at < coalesce(p.cut, p.ends)
-    ORDER BY p.starts LIMIT 1
+    ORDER BY coalesce(p.cut, p.ends), p.starts LIMIT 1
 $$;
+
+-- Held shared by who copies terms from the latest catalog, and alone by a publication, so that no row that begins
+-- later is made with the terms before it.
+CREATE FUNCTION weir.catalog_gate(p_alone boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_alone THEN
+        PERFORM pg_advisory_xact_lock(1463110994, 0);
+    ELSE
+        PERFORM pg_advisory_xact_lock_shared(1463110994, 0);
+    END IF;
+END $$;
 
 -- Finds or makes the period that an instant falls into. A row that is made is predicted until a GET confirms it.
 CREATE FUNCTION weir.ensure_period(p_account bigint, p_at timestamptz) RETURNS bigint
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE v_id bigint;
+BEGIN
+    v_id := weir.period_at(p_account, p_at);
+    IF v_id IS NULL THEN
+        PERFORM FROM weir.accounts x WHERE x.id = p_account FOR NO KEY UPDATE;
+        v_id := weir.period_at(p_account, p_at);
+    END IF;
+    IF v_id IS NULL THEN
+        PERFORM weir.catalog_gate(false);
+        v_id := weir.make_period(p_account, p_at);
+    END IF;
+    RETURN v_id;
+END $$;
+
+-- Makes the period that an instant falls into, where there is none. The caller holds the account's row and the gate.
+CREATE FUNCTION weir.make_period(p_account bigint, p_at timestamptz) RETURNS bigint
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     a       weir.accounts;
     v_id    bigint;
     v_start timestamptz;
     v_end   timestamptz;
+    v_whole timestamptz;
     v_last  timestamptz;
     v_prev  bigint;
     v_paid  boolean;
     v_cat   weir.catalogs;
     v_await integer[];
 BEGIN
-    v_id := weir.period_at(p_account, p_at);
-    IF v_id IS NOT NULL THEN
-        RETURN v_id;
-    END IF;
-    SELECT * INTO a FROM weir.accounts x WHERE x.id = p_account FOR UPDATE;
-    v_id := weir.period_at(p_account, p_at);
-    IF v_id IS NOT NULL THEN
-        RETURN v_id;
-    END IF;
+    SELECT * INTO a FROM weir.accounts x WHERE x.id = p_account;
     SELECT * INTO v_cat FROM weir.catalogs c ORDER BY c.number DESC LIMIT 1;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no plan file is published yet' USING ERRCODE = 'WR001', HINT = 'start the worker, or run: worker plans apply';
@@ -194,37 +218,40 @@ BEGIN
     SELECT max(coalesce(p.cut, p.ends)) INTO v_last FROM weir.periods p
         WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts <= p_at;
     v_start := greatest(v_start, v_last);
-    IF NOT v_paid AND a.plan_until IS NOT NULL AND a.plan_until <= p_at THEN
+    IF NOT v_paid AND a.plan_until <= p_at THEN
         v_start := greatest(v_start, a.plan_until);
     END IF;
-    IF v_paid AND a.plan_until IS NOT NULL THEN
+    IF v_paid THEN
         v_end := least(v_end, a.plan_until);
     END IF;
+    v_whole := v_end;
     SELECT least(v_end, min(p.starts)) INTO v_end FROM weir.periods p
         WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts > p_at;
-    SELECT p.id INTO v_prev FROM weir.periods p
-        WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts < v_start ORDER BY p.starts DESC LIMIT 1;
     IF v_paid THEN
         -- What follows a billable period may go on until the GET that confirms it.
+        SELECT p.id INTO v_prev FROM weir.periods p
+            WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts < v_start ORDER BY p.starts DESC LIMIT 1;
         SELECT array_agg(k.feature_id) INTO v_await FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id
             WHERE k.period_id = v_prev AND p.source = 'subscription' AND k.billability <> 'no';
     END IF;
-    INSERT INTO weir.periods (account_id, starts, ends, plan, catalog, source, carried_from, change, created_at)
-    VALUES (p_account, v_start, v_end, CASE WHEN v_paid THEN coalesce(a.plan, v_cat.default_plan) ELSE v_cat.default_plan END, v_cat.number,
-            CASE WHEN v_paid THEN 'subscription' ELSE 'calendar' END,
+    INSERT INTO weir.periods (account_id, starts, ends, planned, plan, catalog, source, carried_from, change, created_at)
+    VALUES (p_account, v_start, v_end, v_whole, CASE WHEN v_paid THEN coalesce(a.plan, v_cat.default_plan) ELSE v_cat.default_plan END,
+            v_cat.number, CASE WHEN v_paid THEN 'subscription' ELSE 'calendar' END,
             weir.carried_from(p_account, v_start, v_paid), (SELECT c.number FROM weir.changes c), p_at)
     RETURNING id INTO v_id;
     PERFORM weir.copy_terms(v_id, '{}', coalesce(v_await, '{}'));
     RETURN v_id;
 END $$;
 
--- The earlier row whose free units a new row opens with, so that moving boundaries mints no second allowance:
--- a paid row that began less than 28 days before (no whole month is shorter), or this month's last unpaid row.
+-- The earlier row whose free units a new row opens with, so that moving boundaries mints no second allowance: a paid
+-- row that was cut short and began less than 28 days before, or this month's last unpaid row.
 CREATE FUNCTION weir.carried_from(p_account bigint, p_start timestamptz, p_paid boolean) RETURNS bigint
     LANGUAGE sql STABLE SET enable_seqscan = off AS $$
-    SELECT p.id FROM weir.periods p
-    WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts < p_start
-      AND CASE WHEN p_paid THEN p.source = 'subscription' AND p.starts > p_start - interval '28 days'
-               ELSE p.source = 'calendar' AND p.starts >= date_trunc('month', p_start, 'UTC') END
-    ORDER BY p.starts DESC LIMIT 1
+    SELECT p.id FROM (
+        SELECT x.* FROM weir.periods x
+        WHERE x.account_id = p_account AND x.state <> 'void' AND x.starts < p_start
+          AND x.source = CASE WHEN p_paid THEN 'subscription' ELSE 'calendar' END
+        ORDER BY x.starts DESC LIMIT 1) p
+    WHERE CASE WHEN p_paid THEN p.starts > p_start - interval '28 days' AND p.ends < p.planned
+               ELSE p.starts >= date_trunc('month', p_start, 'UTC') END
 $$;

@@ -19,8 +19,20 @@ CREATE FUNCTION weir.live_nodes(p_node bigint, p_judge boolean) RETURNS bigint L
     WHERE n.state = 'live' AND (n.id = p_node OR NOT p_judge OR n.heartbeat_at > clock_timestamp() - interval '3 s')
 $$;
 
--- What is stored under a key: folded, and still in the inbox.
-CREATE FUNCTION weir.stored(p_key bigint) RETURNS bigint LANGUAGE sql VOLATILE SET enable_seqscan = off AS $$
+-- Held shared by every ask and give of a node until it commits, and alone by who moves the node's state: once a node
+-- is no longer live, no grant that was decided before can commit after.
+CREATE FUNCTION weir.node_gate(p_node bigint, p_alone boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_alone THEN
+        PERFORM pg_advisory_xact_lock(1463110995, hashint8(p_node));
+    ELSE
+        PERFORM pg_advisory_xact_lock_shared(1463110995, hashint8(p_node));
+    END IF;
+END $$;
+
+-- What is stored under a key: folded, and still in the inbox. STABLE, as are the next ones: they read with the
+-- caller's snapshot, so that a fold that commits in between is seen whole or not at all.
+CREATE FUNCTION weir.stored(p_key bigint) RETURNS bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT coalesce((SELECT t.used FROM weir.totals t WHERE t.key = p_key), 0) + coalesce((
         SELECT sum(greatest(0, x.upto - coalesce(d.used, 0)))
         FROM (SELECT i.node, max(i.upto) AS upto FROM weir.inbox i WHERE i.key = p_key GROUP BY i.node) x
@@ -28,10 +40,46 @@ CREATE FUNCTION weir.stored(p_key bigint) RETURNS bigint LANGUAGE sql VOLATILE S
 $$;
 
 -- What one node has stored under a key.
-CREATE FUNCTION weir.stored_by(p_key bigint, p_node bigint) RETURNS bigint LANGUAGE sql VOLATILE SET enable_seqscan = off AS $$
+CREATE FUNCTION weir.stored_by(p_key bigint, p_node bigint) RETURNS bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT greatest(coalesce((SELECT d.used FROM weir.done d WHERE d.key = p_key AND d.node = p_node), 0),
                     coalesce((SELECT max(i.upto) FROM weir.inbox i WHERE i.key = p_key AND i.node = p_node), 0))
 $$;
+
+-- Why n units do not pass under a key for a node that holds nothing back: another node holds them loosely, or nobody.
+CREATE TYPE weir.shortage AS (
+    others boolean,  -- what the heard nodes hold loosely would do; it was called back
+    silent boolean,  -- it takes what a node holds that has missed its heartbeats; nobody was called back in vain
+    bound  bigint    -- neither: a call for more than this cannot pass until something changes
+);
+
+-- Looks for n units at other nodes and calls them back where that can help. The caller holds the quota row's lock.
+CREATE FUNCTION weir.call_back(p_node bigint, p_judge boolean, p_key bigint, p_room bigint, p_n bigint) RETURNS weir.shortage
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    s       weir.shortage;
+    v_out   bigint;
+    v_heard bigint;
+BEGIN
+    s.others := false; s.silent := false;
+    SELECT coalesce(sum(o.units), 0), coalesce(sum(o.units) FILTER (WHERE o.heard), 0) INTO v_out, v_heard
+    FROM (SELECT greatest(0, x.lim - coalesce(d.used, 0)) AS units,
+                 n.state = 'live' AND (NOT p_judge OR n.heartbeat_at > clock_timestamp() - interval '3 s') AS heard
+          FROM weir.leases x
+          JOIN weir.nodes n ON n.id = x.node
+          LEFT JOIN weir.done d ON d.key = x.key AND d.node = x.node
+          WHERE x.key = p_key AND x.node <> p_node AND NOT x.tight) o;
+    IF p_n > p_room + v_out THEN
+        s.bound := greatest(0, p_room + v_out);  -- hopeless: nobody is called for it
+    ELSE
+        s.others := true;
+        s.silent := p_n > p_room + v_heard;
+        IF NOT s.silent THEN
+            PERFORM weir.recall(p_key, p_node);
+            UPDATE weir.quotas q SET strict_until = clock_timestamp() + interval '300 ms' WHERE q.key = p_key;  -- longer than an asker waits
+        END IF;
+    END IF;
+    RETURN s;
+END $$;
 
 -- One key of an ask or a give. The caller holds the quota row's lock and has checked the node.
 CREATE FUNCTION weir.lease_one(p_node bigint, p_judge boolean, p_nodes bigint, p_give boolean, p_key bigint, p_ver bigint,
@@ -41,13 +89,11 @@ DECLARE
     a         weir.lease_answer;
     q         weir.quotas;
     l         weir.leases;
+    s         weir.shortage;
     v_lim     bigint;
     v_granted bigint;
     v_room    bigint;
     v_strict  boolean;
-    v_until   timestamptz;
-    v_out     bigint;
-    v_heard   bigint;
 BEGIN
     a.key := p_key; a.status := 'ok'; a.got := 0; a.others := false; a.silent := false;
     SELECT * INTO q FROM weir.quotas x WHERE x.key = p_key;
@@ -59,50 +105,35 @@ BEGIN
     IF NOT FOUND THEN
         l := (p_key, p_node, 0, 0, false)::weir.leases;
     END IF;
-    IF l.ver <> p_ver THEN
+    v_lim := l.lim - p_back + p_over;
+    IF l.ver <> p_ver OR p_back < 0 OR p_over < 0 OR p_n < 0 OR v_lim < 0 THEN
+        -- What cannot be true of the stored lease is not applied either: the node takes the stored state and goes on.
         a.status := 'adopt'; a.ver := l.ver; a.lim := l.lim; a.tight := l.tight;
         RETURN a;
     END IF;
-    v_lim := l.lim - p_back + p_over;
     v_granted := q.granted - p_back + p_over;
     v_room := q.ceiling - v_granted;
     v_strict := q.strict_until > clock_timestamp();
-    v_until := q.strict_until;
     a.tight := l.tight;
-    IF q.ended AND NOT p_give THEN
-        a.status := 'ended';
+    IF p_give THEN
         a.tight := true;
-    ELSIF p_give THEN
+    ELSIF q.ended THEN
+        a.status := 'ended';
         a.tight := true;
     ELSIF p_n > 0 AND v_room >= p_n THEN
         a.got := greatest(p_n, CASE WHEN v_strict THEN least(p_waiting, v_room / p_nodes) ELSE least(p_want, v_room / (2 * p_nodes)) END);
         a.tight := a.got = p_n;
     ELSIF p_n > 0 THEN
         a.tight := true;
-        SELECT coalesce(sum(o.units), 0), coalesce(sum(o.units) FILTER (WHERE o.heard), 0) INTO v_out, v_heard
-        FROM (SELECT greatest(0, x.lim - coalesce(d.used, 0)) AS units,
-                     n.state = 'live' AND (NOT p_judge OR n.heartbeat_at > clock_timestamp() - interval '3 s') AS heard
-              FROM weir.leases x
-              JOIN weir.nodes n ON n.id = x.node
-              LEFT JOIN weir.done d ON d.key = x.key AND d.node = x.node
-              WHERE x.key = p_key AND x.node <> p_node AND NOT x.tight) o;
-        IF p_n > v_room + v_out THEN
-            a.bound := greatest(0, v_room + v_out);  -- hopeless: nobody is recalled for it
-        ELSE
-            a.others := true;
-            a.silent := p_n > v_room + v_heard;
-            IF v_heard > 0 THEN
-                PERFORM weir.recall(p_key, p_node);
-                v_until := clock_timestamp() + interval '300 ms';  -- longer than an asker waits
-            END IF;
-        END IF;
+        s := weir.call_back(p_node, p_judge, p_key, v_room, p_n);
+        a.others := s.others; a.silent := s.silent; a.bound := s.bound;
         a.used := weir.stored(p_key);
     ELSIF NOT v_strict AND v_room > 0 THEN
-        a.got := least(p_want, v_room / (2 * p_nodes));
+        a.got := greatest(0, least(p_want, v_room / (2 * p_nodes)));
         a.tight := l.tight AND a.got = 0;
     END IF;
     v_lim := v_lim + a.got;
-    UPDATE weir.quotas x SET granted = v_granted + a.got, strict_until = v_until WHERE x.key = p_key;
+    UPDATE weir.quotas x SET granted = v_granted + a.got WHERE x.key = p_key;
     INSERT INTO weir.leases (key, node, ver, lim, tight) VALUES (p_key, p_node, l.ver + 1, v_lim, a.tight)
         ON CONFLICT (key, node) DO UPDATE SET ver = excluded.ver, lim = excluded.lim, tight = excluded.tight;
     IF p_give THEN
@@ -123,6 +154,7 @@ DECLARE
     v_state text;
     v_nodes bigint;
 BEGIN
+    PERFORM weir.node_gate(p_node, false);
     PERFORM FROM weir.quotas q WHERE q.key = ANY (p_keys) ORDER BY q.key FOR UPDATE;
     SELECT n.state INTO v_state FROM weir.nodes n WHERE n.id = p_node;
     v_nodes := weir.live_nodes(p_node, p_judge);
@@ -175,18 +207,19 @@ BEGIN
     -- Read first, in a statement of its own: what is loaded is at least as new as this number.
     SELECT c.number INTO v_change FROM weir.changes c;
     RETURN QUERY
-    SELECT v_change, a.id, a.account, p.id, p.starts, coalesce(p.cut, p.ends), p.plan, p.catalog, f.name, k.key,
+    SELECT v_change, a.id, a.account, p.id, p.starts, coalesce(p.cut, p.ends), p.plan, p.catalog, coalesce(f.name, ''), coalesce(k.key, 0),
            k.included,
            CASE WHEN weir.overage_open(k.on_exceeded, k.billability, k.when_not_billable) THEN least(k.maximum, k.spending_cap) ELSE 0 END,
-           k.on_exceeded, k.when_away, k.enforce, k.in_plan, q.ceiling,
-           weir.stored(k.key) - own.used, t.free, t.overage, t.adjusted, t.used, own.used,
-           coalesce(l.ver, 0), coalesce(l.lim, 0), coalesce(l.tight, false), a.shadow
+           coalesce(k.on_exceeded, ''), coalesce(k.when_away, ''), coalesce(k.enforce, ''), coalesce(k.in_plan, false), coalesce(q.ceiling, 0),
+           coalesce(weir.stored(k.key) - own.used, 0), coalesce(t.free, 0), coalesce(t.overage, 0), coalesce(t.adjusted, 0),
+           coalesce(t.used, 0), own.used, coalesce(l.ver, 0), coalesce(l.lim, 0), coalesce(l.tight, false), a.shadow
     FROM weir.accounts a
     JOIN weir.periods p ON p.account_id = a.id AND p.state <> 'void' AND coalesce(p.cut, p.ends) > p_at
-    JOIN weir.keys k ON k.period_id = p.id
-    JOIN weir.features f ON f.id = k.feature_id
-    JOIN weir.quotas q ON q.key = k.key
-    JOIN weir.totals t ON t.key = k.key
+    -- A plan without quotas has periods without keys: they come with an empty feature.
+    LEFT JOIN (weir.keys k
+        JOIN weir.features f ON f.id = k.feature_id
+        JOIN weir.quotas q ON q.key = k.key
+        JOIN weir.totals t ON t.key = k.key) ON k.period_id = p.id
     LEFT JOIN weir.leases l ON l.key = k.key AND l.node = p_node
     CROSS JOIN LATERAL (SELECT weir.stored_by(k.key, p_node) AS used) own
     WHERE a.id = ANY (p_accounts)
@@ -216,6 +249,7 @@ BEGIN
     SELECT k.key INTO v_key FROM weir.keys k JOIN weir.features f ON f.id = k.feature_id
         WHERE k.period_id = v_period AND f.name = p_feature AND k.in_plan AND k.enforce = 'leases';
     IF FOUND AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.key = v_key AND l.node = p_node) THEN
+        PERFORM weir.node_gate(p_node, false);
         SELECT q.ceiling INTO v_ceiling FROM weir.quotas q WHERE q.key = v_key FOR UPDATE;
         SELECT n.state INTO v_state FROM weir.nodes n WHERE n.id = p_node;
         IF v_state = 'live' THEN
@@ -224,4 +258,111 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY SELECT * FROM weir.load(p_node, ARRAY[v_account], p_at);
+END $$;
+
+-- A call that is decided in the database: plans with enforce: strict, and calls with an idempotency key.
+CREATE TYPE weir.strict_answer AS (
+    status     text,     -- ok, replayed, conflict, refused, wait, silent, ended, not_in_plan, unknown_feature
+    account_id bigint,
+    period_id  bigint,
+    key        bigint,
+    plan       text,
+    starts     timestamptz,
+    ends       timestamptz,
+    included   bigint,
+    ceiling    bigint,
+    used       bigint,   -- stored by all nodes, this call included
+    free       bigint,
+    overage    bigint,
+    adjusted   bigint,
+    folded     bigint,
+    bound      bigint    -- refused: a call for more than this cannot pass until something changes
+);
+
+-- The stored answer of a call with this idempotency key: replayed, or conflict when other units or another feature were
+-- asked for then. NULL when there is none.
+CREATE FUNCTION weir.replay(p_account bigint, p_idem text, p_feature integer, p_units bigint, p_at timestamptz) RETURNS weir.strict_answer
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    a weir.strict_answer;
+    o weir.consumed_once;
+BEGIN
+    SELECT * INTO o FROM weir.consumed_once x WHERE x.account_id = p_account AND x.idem = p_idem AND x.at >= p_at - interval '24 hours';
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    a := jsonb_populate_record(NULL::weir.strict_answer, o.answer);
+    a.status := CASE WHEN o.feature_id = p_feature AND o.units = p_units THEN 'replayed' ELSE 'conflict' END;
+    RETURN a;
+END $$;
+
+-- Spends a lease of node 0, the database itself: granted and lim grow by what is spent, and the inbox tells the fold.
+-- A call that is not admitted leaves no key. wait: units are out at nodes and were called back; the caller waits
+-- outside of the transaction, which would hold the row that a give needs, and calls again.
+CREATE FUNCTION weir.consume_strict(p_account text, p_feature text, p_units bigint, p_idem text, p_judge boolean, p_at timestamptz)
+    RETURNS weir.strict_answer
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    a         weir.strict_answer;
+    r         weir.strict_answer;
+    s         weir.shortage;
+    q         weir.quotas;
+    v_feature integer;
+    v_in_plan boolean;
+    v_upto    bigint;
+BEGIN
+    SELECT f.id INTO v_feature FROM weir.features f WHERE f.name = p_feature;
+    IF NOT FOUND THEN
+        a.status := 'unknown_feature';
+        RETURN a;
+    END IF;
+    SELECT x.id INTO a.account_id FROM weir.accounts x WHERE x.account = p_account;
+    IF NOT FOUND THEN
+        INSERT INTO weir.accounts (account, created_at) VALUES (p_account, p_at) ON CONFLICT (account) DO NOTHING;
+        SELECT x.id INTO a.account_id FROM weir.accounts x WHERE x.account = p_account;
+    END IF;
+    a.period_id := weir.ensure_period(a.account_id, p_at);
+    SELECT p.plan, p.starts, coalesce(p.cut, p.ends) INTO a.plan, a.starts, a.ends FROM weir.periods p WHERE p.id = a.period_id;
+    SELECT k.key, k.in_plan, k.included INTO a.key, v_in_plan, a.included FROM weir.keys k WHERE k.period_id = a.period_id AND k.feature_id = v_feature;
+    -- The lock comes first: of two calls with one key the second then sees what the first stored.
+    SELECT * INTO q FROM weir.quotas x WHERE x.key = a.key FOR UPDATE;
+    r := weir.replay(a.account_id, p_idem, v_feature, p_units, p_at);
+    IF r.status IS NOT NULL THEN
+        RETURN r;
+    END IF;
+    IF a.key IS NULL OR NOT v_in_plan THEN
+        a.status := 'not_in_plan';
+        RETURN a;
+    END IF;
+    SELECT t.used, t.free, t.overage, t.adjusted, weir.stored(t.key) INTO a.folded, a.free, a.overage, a.adjusted, a.used
+        FROM weir.totals t WHERE t.key = a.key;
+    a.ceiling := q.ceiling;
+    IF q.ended OR q.key IS NULL THEN
+        a.status := 'ended';
+        RETURN a;
+    END IF;
+    IF p_units > q.ceiling - q.granted THEN
+        s := weir.call_back(0, p_judge, a.key, q.ceiling - q.granted, p_units);
+        a.status := CASE WHEN s.silent THEN 'silent' WHEN s.others THEN 'wait' ELSE 'refused' END;
+        a.bound := s.bound;
+        RETURN a;
+    END IF;
+    a.status := 'ok';
+    a.used := a.used + p_units;
+    IF p_idem IS NOT NULL THEN
+        INSERT INTO weir.consumed_once AS o (account_id, idem, key, feature_id, units, answer, at)
+            VALUES (a.account_id, p_idem, a.key, v_feature, p_units, to_jsonb(a), p_at)
+            ON CONFLICT (account_id, idem) DO UPDATE SET key = excluded.key, feature_id = excluded.feature_id, units = excluded.units,
+                answer = excluded.answer, at = excluded.at WHERE o.at < p_at - interval '24 hours';
+        IF NOT FOUND THEN
+            -- Stored meanwhile under another feature or period.
+            RETURN weir.replay(a.account_id, p_idem, v_feature, p_units, p_at);
+        END IF;
+    END IF;
+    UPDATE weir.quotas x SET granted = x.granted + p_units WHERE x.key = a.key;
+    INSERT INTO weir.leases AS l (key, node, ver, lim, tight) VALUES (a.key, 0, 1, p_units, true)
+        ON CONFLICT (key, node) DO UPDATE SET ver = l.ver + 1, lim = l.lim + p_units RETURNING l.lim INTO v_upto;
+    INSERT INTO weir.inbox (node, key, upto, at) VALUES (0, a.key, v_upto, p_at);
+    PERFORM pg_notify('weir_inbox', '');
+    RETURN a;
 END $$;
