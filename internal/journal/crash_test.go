@@ -112,3 +112,14 @@ func TestASumBeyondWhatCanBeCountedIsNoSum(t *testing.T) {
 		require.Equal(t, i == 0, tally{}.add(seg.mem[headerSize:]))
 	}
 }
+
+func TestNoHashIsTakenForAnEmptySlot(t *testing.T) {
+	t.Parallel()
+	for _, h := range []Hash{{}, {7: 1}, {8: 1}, {15: 2}} {
+		require.NotZero(t, readable(h).hi())
+		require.Equal(t, h.lo(), readable(h).lo())
+		if h.hi() != 0 {
+			require.Equal(t, h, readable(h))
+		}
+	}
+}

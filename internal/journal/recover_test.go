@@ -177,6 +177,31 @@ func TestAnInterruptedRemovalIsFinishedAndStoresNothingAgain(t *testing.T) {
 	}
 }
 
+func TestARemovalThatFailsHalfwayIsFinishedLater(t *testing.T) {
+	t.Parallel()
+	dir := tempDir(t)
+	j := open(t, dir, 1, 1)
+	for i := range 3 {
+		j.Take(int64(i), hashOf("acme"), 5)
+	}
+	require.NoError(t, j.Close(false))
+	stuck := filepath.Join(dir, "node-1-1.weir")
+	calls := 0
+	problems, err := journal.Recover(t.Context(), dir, installation, func(context.Context, journal.Dead) error {
+		calls++
+		require.NoError(t, os.Remove(stuck)) // read already; now it can't be removed
+		return os.MkdirAll(filepath.Join(stuck, "x"), 0o700)
+	})
+	require.NoError(t, err)
+	require.Len(t, problems, 1)
+	require.Equal(t, journal.Stuck, problems[0].Reason)
+	require.Equal(t, []string{"node-1-0.weir", "node-1-1.weir"}, files(t, dir), "segment 0 goes last")
+	require.NoError(t, os.RemoveAll(stuck))
+	require.Empty(t, recovered(t, dir))
+	require.Empty(t, files(t, dir))
+	require.Equal(t, 1, calls)
+}
+
 func TestASegmentThatWasMadeButNotCountedIsTakenAlong(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)

@@ -99,7 +99,11 @@ func KeyHash(account, feature string, periodStart time.Time) Hash {
 	b = binary.BigEndian.AppendUint64(b, uint64(periodStart.Unix()))
 	b = binary.BigEndian.AppendUint32(b, uint32(periodStart.Nanosecond()))
 	sum := sha256.Sum256(b)
-	h := Hash(sum[:16])
+	return readable(Hash(sum[:16]))
+}
+
+// readable is h with a second half that recovery does not skip.
+func readable(h Hash) Hash {
 	if h.hi() == 0 {
 		h[15] = 1
 	}

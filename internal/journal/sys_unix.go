@@ -47,7 +47,8 @@ func owner(info fs.FileInfo) (uid int, ok bool) {
 }
 
 // checkFileSize looks at the limit before the kernel does: a write beyond it
-// raises SIGXFSZ, which ends a Go program.
+// raises SIGXFSZ, which the host may listen for, and which ends a program whose
+// main part is not Go.
 func checkFileSize(size int64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
