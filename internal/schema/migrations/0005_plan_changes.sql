@@ -21,7 +21,8 @@ BEGIN
     SELECT * INTO v_cur FROM weir.periods p WHERE p.id = weir.period_at(p_account, p_now);
     IF p_starts IS NULL THEN
         IF v_cur.source = 'subscription' THEN
-            PERFORM weir.end_period(v_cur.id, p_now, p_now);
+            -- p_until is when Stripe ended the subscription, where that was in this period.
+            PERFORM weir.end_period(v_cur.id, CASE WHEN p_until > v_cur.starts AND p_until < p_now THEN p_until ELSE p_now END, p_now);
         END IF;
         v_void := weir.drop_unbegun(p_account, p_now);
         v_id := weir.ensure_period(p_account, p_now);
@@ -32,6 +33,8 @@ BEGIN
         IF v_cur.id <> v_id OR v_id IS NULL THEN
             IF v_cur.starts < p_starts THEN
                 PERFORM weir.end_period(v_cur.id, least(p_starts, v_cur.ends), p_now);
+            ELSIF v_cur.source = 'subscription' AND NOT v_cur.confirmed THEN
+                v_void := v_void || v_cur.id;  -- predicted and found wrong: the true period takes its units
             ELSIF v_cur.starts < p_ends THEN
                 PERFORM weir.end_period(v_cur.id, p_now, p_now);  -- the true period covers it
             END IF;
@@ -54,8 +57,10 @@ CREATE FUNCTION weir.confirm_period(p_account bigint, p_period bigint, p_plan te
         p_window_start timestamptz, p_window_end timestamptz, p_yes integer[], p_awaiting integer[], p_now timestamptz) RETURNS bigint
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
-    v_id  bigint := p_period;
-    v_cat bigint := (SELECT max(c.number) FROM weir.catalogs c);
+    v_id       bigint := p_period;
+    v_cat      bigint := (SELECT max(c.number) FROM weir.catalogs c);
+    v_before   bigint[];
+    v_included bigint[];
 BEGIN
     IF v_cat IS NULL THEN
         RAISE EXCEPTION 'no plan file is published yet' USING ERRCODE = 'WR001', HINT = 'start the worker, or run: worker plans apply';
@@ -76,7 +81,9 @@ BEGIN
             PERFORM weir.end_period(v_id, p_ends, p_now);
         END IF;
     END IF;
+    SELECT array_agg(k.key), array_agg(k.included) INTO v_before, v_included FROM weir.keys k WHERE k.period_id = v_id;
     PERFORM weir.copy_terms(v_id, p_yes, p_awaiting);
+    PERFORM weir.forgive_upgrade(v_before, v_included, p_now);
     -- What awaited this confirmation is billable now.
     UPDATE weir.totals t SET not_billable = t.not_billable - t.awaiting, awaiting = 0
         FROM weir.keys k WHERE k.key = t.key AND k.period_id = v_id AND k.billability = 'yes' AND t.awaiting > 0;

@@ -1,0 +1,128 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Clock is business time. Production takes it from the database; tests and the demo move it.
+type Clock interface{ Now() time.Time }
+
+// Config is what a Biller needs.
+type Config struct {
+	// Stripe is nil in an installation that runs without it (--no-stripe): overage is recorded, nothing is reported, and
+	// what would call Stripe returns ErrNoStripe.
+	Stripe *Client
+	Clock  Clock        // required
+	Logger *slog.Logger // required
+	// Enqueue wakes a worker for stored work, in the transaction that stores it. Nil wakes nobody: the work is found by
+	// whoever looks for due rows next.
+	Enqueue func(ctx context.Context, tx pgx.Tx, n Nudge) error
+	// WebhookSecrets verify signatures; each of them may have signed. Snapshot and thin destinations have their own.
+	WebhookSecrets []string
+	// Senders bounds the meter events in flight; zero is 64.
+	Senders int
+	// Readers bounds the GETs in flight; zero is 8.
+	Readers int
+}
+
+// Nudge tells a worker that there is work of a kind. It carries no state: the work is in rows. It fits River's JobArgs.
+type Nudge interface{ Kind() string }
+
+// The nudges that this package asks for.
+type (
+	// SyncArgs names a customer whose subscriptions are to be read.
+	SyncArgs struct {
+		Customer string `json:"customer"`
+	}
+	// InvoiceArgs names an invoice to be read.
+	InvoiceArgs struct {
+		Invoice string `json:"invoice"`
+	}
+	// ReportArgs asks for due reports to be planned and sent.
+	ReportArgs struct{}
+	// MeterErrorArgs names a stored thin event about refused meter events.
+	MeterErrorArgs struct {
+		Event string `json:"event"`
+	}
+)
+
+// Kind names the job.
+func (SyncArgs) Kind() string { return "sync_subscription" }
+
+// Kind names the job.
+func (InvoiceArgs) Kind() string { return "read_invoice" }
+
+// Kind names the job.
+func (ReportArgs) Kind() string { return "report" }
+
+// Kind names the job.
+func (MeterErrorArgs) Kind() string { return "meter_error" }
+
+// Biller does everything that has to do with Stripe. It is safe for concurrent use, and several processes may run one
+// over the same database.
+type Biller struct {
+	db  *pgxpool.Pool
+	cfg Config
+	log *slog.Logger
+
+	mu        sync.Mutex // guards what follows
+	probed    time.Time  // wall: the last try while sending is stopped
+	skewNoted time.Time  // wall: when the clock was compared last
+	metersAt  time.Time  // wall: when meters were read last
+}
+
+// ErrNoStripe says that this installation runs without Stripe.
+var ErrNoStripe = errors.New("no Stripe key is configured: set STRIPE_API_KEY")
+
+// New makes a Biller; it starts nothing.
+func New(db *pgxpool.Pool, cfg Config) (*Biller, error) {
+	if db == nil || cfg.Clock == nil || cfg.Logger == nil {
+		return nil, errors.New("billing: New needs a database, a clock and a logger")
+	}
+	if cfg.Senders == 0 {
+		cfg.Senders = 64
+	}
+	if cfg.Readers == 0 {
+		cfg.Readers = 8
+	}
+	if cfg.Senders < 0 || cfg.Readers < 0 {
+		return nil, errors.New("billing: Senders and Readers cannot be negative")
+	}
+	b := &Biller{db: db, cfg: cfg, log: cfg.Logger}
+	if cfg.Stripe != nil {
+		cfg.Stripe.watch(b.compareClock)
+	}
+	return b, nil
+}
+
+func (b *Biller) now() time.Time { return b.cfg.Clock.Now().UTC().Truncate(time.Microsecond) }
+
+func (b *Biller) stripe() (*Client, error) {
+	if b.cfg.Stripe == nil {
+		return nil, ErrNoStripe
+	}
+	return b.cfg.Stripe, nil
+}
+
+func (b *Biller) nudge(ctx context.Context, tx pgx.Tx, n Nudge) error {
+	if b.cfg.Enqueue == nil {
+		return nil
+	}
+	if err := b.cfg.Enqueue(ctx, tx, n); err != nil {
+		return fmt.Errorf("enqueue %s: %w", n.Kind(), err)
+	}
+	return nil
+}
+
+// begin runs do in a transaction.
+func (b *Biller) begin(ctx context.Context, do func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, b.db, do)
+}

@@ -1,0 +1,166 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/usage"
+)
+
+// ErrMapped says that an account or a customer is mapped to another one.
+var ErrMapped = errors.New("already mapped")
+
+// Mapping is one account and its customer at Stripe.
+type Mapping struct {
+	Account  string
+	Customer string
+	Source   string // metadata, client_reference_id, or who set it
+	At       time.Time
+}
+
+// Link maps an account to a customer, on behalf of actor. What either was mapped to before is unmapped: the account's
+// segment ends, links keep their customer, and corrections go where the units went. The customer's subscriptions are
+// read soon after. An id that is no customer's is an error that no retry mends.
+func (b *Biller) Link(ctx context.Context, account, customer, actor string) error {
+	if err := validAccount(account); err != nil {
+		return &permanentError{fmt.Errorf("link account: %w", err)}
+	}
+	if bounded(customer) == "" || (!strings.HasPrefix(customer, "cus_") && !strings.HasPrefix(customer, "acct_")) {
+		return &permanentError{fmt.Errorf("link account %q: %q is no customer id: it begins with cus_", account, customer)}
+	}
+	live := b.cfg.Stripe != nil && b.cfg.Stripe.Live()
+	return b.begin(ctx, func(tx pgx.Tx) error {
+		return b.link(ctx, tx, account, customer, live, "api", actor, true, b.now())
+	})
+}
+
+// Mappings lists what an account is mapped to; none is not an error.
+func (b *Biller) Mappings(ctx context.Context, account string) ([]Mapping, error) {
+	rows, err := b.db.Query(ctx, `SELECT a.account, c.customer, coalesce(c.source, ''), coalesce(c.mapped_at, c.seen_at) FROM weir.customers c
+		JOIN weir.accounts a ON a.id = c.account_id WHERE a.account = $1 ORDER BY c.customer`, account)
+	if err != nil {
+		return nil, fmt.Errorf("list mappings: %w", err)
+	}
+	m, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Mapping])
+	if err != nil {
+		return nil, fmt.Errorf("list mappings: %w", err)
+	}
+	return m, nil
+}
+
+// link maps within a transaction. Without force an existing mapping of either side to another stays and ErrMapped
+// says so.
+func (b *Biller) link(ctx context.Context, tx pgx.Tx, account, customer string, live bool, source, actor string, force bool, now time.Time) error {
+	id, err := usage.FindAccount(ctx, tx, account, true, now)
+	if err != nil {
+		return err
+	}
+	// Locks in the common order: the fold, the account, then what is ours.
+	if _, err := tx.Exec(ctx, "SELECT weir.fold_account($1)", id); err != nil {
+		return fmt.Errorf("link account %q: %w", account, err)
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO weir.customers (customer, livemode, seen_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, customer, live, now)
+	if err != nil {
+		return fmt.Errorf("link account %q: %w", account, err)
+	}
+	var has *int64
+	var mode bool
+	if err := tx.QueryRow(ctx, "SELECT account_id, livemode FROM weir.customers WHERE customer = $1 FOR UPDATE", customer).Scan(&has, &mode); err != nil {
+		return fmt.Errorf("link account %q: %w", account, err)
+	}
+	if mode != live {
+		return &permanentError{fmt.Errorf("link account %q: customer %s is of the other mode", account, customer)}
+	}
+	if has != nil && *has == id {
+		return nil
+	}
+	var other string
+	err = tx.QueryRow(ctx, "SELECT customer FROM weir.customers WHERE account_id = $1 AND livemode = $2 FOR UPDATE", id, live).Scan(&other)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("link account %q: %w", account, err)
+	}
+	if !force && (has != nil || other != "") {
+		return fmt.Errorf("link account %q to customer %s: %w", account, customer, ErrMapped)
+	}
+	for _, old := range []struct {
+		customer string
+		account  *int64
+	}{{other, &id}, {customer, has}} {
+		if old.customer != "" && old.account != nil {
+			if err := unlink(ctx, tx, old.customer, *old.account, source, actor, now); err != nil {
+				return err
+			}
+		}
+	}
+	return b.setMapping(ctx, tx, id, customer, source, actor, now)
+}
+
+func (b *Biller) setMapping(ctx context.Context, tx pgx.Tx, account int64, customer, source, actor string, now time.Time) error {
+	_, err := tx.Exec(ctx, `UPDATE weir.customers SET account_id = $2, source = $3, mapped_at = $4, derived = NULL, wanted = wanted + 1, deleted = false
+		WHERE customer = $1`, customer, account, source, now)
+	if err == nil {
+		_, err = tx.Exec(ctx, "INSERT INTO weir.mapping_log (customer, account_id, source, actor, at) VALUES ($1, $2, $3, $4, $5)",
+			customer, account, source, actor, now)
+	}
+	if err == nil {
+		_, err = tx.Exec(ctx, "SELECT weir.unfind('unmapped_customer', $1, $2, $3)", customer, actor, now)
+	}
+	if err != nil {
+		return fmt.Errorf("map customer %s: %w", customer, err)
+	}
+	return b.nudge(ctx, tx, SyncArgs{Customer: customer})
+}
+
+// unlink ends a mapping: open segments of the account end, with a link up to what is counted.
+func unlink(ctx context.Context, tx pgx.Tx, customer string, account int64, source, actor string, now time.Time) error {
+	_, err := tx.Exec(ctx, "SELECT weir.fold_account($1)", account)
+	if err == nil {
+		_, err = tx.Exec(ctx, `SELECT weir.end_segment(k.key, $2, $2, 'remap') FROM weir.keys k JOIN weir.segments s ON s.key = k.key AND s.ends IS NULL
+			WHERE k.account_id = $1 AND s.customer = $3`, account, now, customer)
+	}
+	if err == nil {
+		_, err = tx.Exec(ctx, "UPDATE weir.customers SET account_id = NULL, source = NULL, mapped_at = NULL, derived = NULL WHERE customer = $1", customer)
+	}
+	if err == nil {
+		_, err = tx.Exec(ctx, "INSERT INTO weir.mapping_log (customer, account_id, source, actor, at) VALUES ($1, NULL, $2, $3, $4)", customer, source, actor, now)
+	}
+	if err != nil {
+		return fmt.Errorf("unmap customer %s: %w", customer, err)
+	}
+	return nil
+}
+
+// mapByReference maps a customer to the account that the host named to Stripe; a conflict is for a person.
+func (b *Biller) mapByReference(ctx context.Context, tx pgx.Tx, customer, account, source string, now time.Time) error {
+	if customer == "" {
+		return nil
+	}
+	if err := validAccount(account); err != nil {
+		return raise(ctx, tx, finding{kind: "bad_reference", subject: customer, message: fmt.Sprintf("%s of %s is no account id: %s", source, customer, err)}, now)
+	}
+	live := b.cfg.Stripe != nil && b.cfg.Stripe.Live()
+	err := b.link(ctx, tx, account, customer, live, source, source, false, now)
+	if errors.Is(err, ErrMapped) {
+		return raise(ctx, tx, finding{kind: "mapping_conflict", subject: customer, message: fmt.Sprintf(
+			"%s says that customer %s is account %q, but one of them is mapped to another: settle it with PUT /v1/accounts/{account}", source, customer, account)}, now)
+	}
+	return err
+}
+
+func validAccount(account string) error {
+	switch {
+	case strings.TrimSpace(account) == "":
+		return errors.New("the account id is blank")
+	case len(account) > usage.MaxAccountBytes:
+		return fmt.Errorf("the account id has %d bytes, at most %d are allowed", len(account), usage.MaxAccountBytes)
+	case !utf8.ValidString(account) || strings.ContainsRune(account, 0):
+		return errors.New("the account id is not valid UTF-8")
+	}
+	return nil
+}

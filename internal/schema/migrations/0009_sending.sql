@@ -1,0 +1,114 @@
+-- Sending: links are claimed by set, one per customer and meter, and their outcomes are stored by set.
+
+CREATE TYPE weir.claimed_report AS (
+    report      bigint,
+    attempt     integer,
+    claim       bigint,
+    idempotency text,
+    identifier  text,
+    customer    text,
+    meter       text,
+    value       bigint,
+    stamp       timestamptz
+);
+
+-- Claims up to p_most links for p_hold, at most one per customer and meter in the whole installation, and records that
+-- an attempt begins: from here on its outcome is unknown until it is stored. Nothing while sending is stopped. An
+-- ambiguous link is sent again, unchanged, for 23 h; then a summary decides. p_customer narrows to one, NULL is all;
+-- p_probe claims in spite of a stop, to see whether it is over.
+CREATE FUNCTION weir.claim_reports(p_now timestamptz, p_most integer, p_hold interval, p_customer text, p_probe boolean) RETURNS SETOF weir.claimed_report
+    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE v_wall timestamptz := clock_timestamp();
+BEGIN
+    IF NOT p_probe AND EXISTS (SELECT FROM weir.stops) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+        SELECT r.id, r.customer, r.meter
+        FROM weir.reports r
+        WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND r.retry_at <= v_wall
+          AND (p_customer IS NULL OR r.customer = p_customer)
+          AND (NOT r.ambiguous OR p_now < r.first_sent + interval '23 hours')
+          AND r.stamp > p_now - interval '35 days' + interval '10 minutes'
+          AND NOT EXISTS (SELECT FROM weir.streams s WHERE s.customer = r.customer AND s.meter = r.meter AND s.claimed_until > v_wall)
+          AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = r.key AND b.final)
+        ORDER BY r.retry_at, r.id LIMIT p_most FOR UPDATE OF r SKIP LOCKED),
+    one AS MATERIALIZED (SELECT DISTINCT ON (d.customer, d.meter) d.* FROM due d ORDER BY d.customer, d.meter, d.id),
+    held AS (
+        INSERT INTO weir.streams AS s (customer, meter, claimed_until, claim)
+        SELECT o.customer, o.meter, v_wall + p_hold, 1 FROM one o ORDER BY o.customer, o.meter
+        ON CONFLICT (customer, meter) DO UPDATE SET claimed_until = excluded.claimed_until, claim = s.claim + 1
+            WHERE s.claimed_until <= v_wall
+        RETURNING s.customer, s.meter, s.claim),
+    begun AS (
+        UPDATE weir.reports r SET state = 'unknown', ambiguous = true, attempts = r.attempts + 1, first_sent = coalesce(r.first_sent, p_now),
+            retry_at = v_wall + p_hold
+        FROM one o JOIN held h ON h.customer = o.customer AND h.meter = o.meter
+        WHERE r.id = o.id
+        RETURNING r.id, r.attempts, h.claim, r.identifier, r.customer, r.meter, r.value, r.stamp),
+    noted AS (
+        INSERT INTO weir.report_attempts (report, attempt, idempotency, begun_at)
+        SELECT b.id, b.attempts, b.identifier || ':' || b.attempts, p_now FROM begun b
+        RETURNING report)
+    SELECT b.id, b.attempts, b.claim, b.identifier || ':' || b.attempts, b.identifier, b.customer, b.meter, b.value, b.stamp
+    FROM begun b ORDER BY b.id;
+END $$;
+
+-- Stores outcomes: delivered; rejected (Stripe refused this row); later (nothing was executed); unknown. A refusal after
+-- an attempt whose outcome nobody knows proves nothing: such a link waits for its summary.
+CREATE FUNCTION weir.settle_reports(p_reports bigint[], p_attempts integer[], p_claims bigint[], p_outcomes text[], p_statuses integer[],
+        p_requests text[], p_messages text[], p_waits interval[], p_now timestamptz) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM FROM weir.reports r WHERE r.id = ANY (p_reports) ORDER BY r.id FOR UPDATE;
+    UPDATE weir.report_attempts a SET ended_at = p_now, outcome = x.outcome, status = nullif(x.status, 0), request = x.request, message = x.message
+    FROM unnest(p_reports, p_attempts, p_outcomes, p_statuses, p_requests, p_messages) AS x(report, attempt, outcome, status, request, message)
+    WHERE a.report = x.report AND a.attempt = x.attempt AND a.outcome IS NULL;
+
+    UPDATE weir.reports r SET
+        state = CASE WHEN r.state <> 'unknown' THEN r.state
+                     WHEN x.outcome = 'delivered' THEN 'delivered'
+                     WHEN x.outcome = 'rejected' AND NOT u.unsure THEN 'rejected'
+                     WHEN x.outcome = 'later' AND NOT u.unsure THEN 'stored'
+                     ELSE 'unknown' END,
+        ambiguous = r.state = 'unknown' AND x.outcome <> 'delivered' AND u.unsure,
+        settled_at = CASE WHEN x.outcome IN ('delivered', 'rejected') THEN p_now ELSE r.settled_at END,
+        message = CASE WHEN x.outcome = 'delivered' THEN NULL ELSE x.message END,
+        code = CASE WHEN x.outcome = 'rejected' THEN coalesce(x.status::text, '') ELSE r.code END,
+        retry_at = CASE WHEN x.outcome = 'rejected' THEN 'infinity' ELSE clock_timestamp() + x.wait END
+    FROM unnest(p_reports, p_outcomes, p_statuses, p_messages, p_waits) AS x(report, outcome, status, message, wait)
+    CROSS JOIN LATERAL (
+        SELECT EXISTS (SELECT FROM weir.report_attempts a WHERE a.report = x.report AND (a.outcome IS NULL OR a.outcome = 'unknown')) AS unsure) u
+    WHERE r.id = x.report;
+
+    UPDATE weir.streams s SET claimed_until = '-infinity'
+    FROM weir.reports r, unnest(p_reports, p_claims) AS x(report, claim)
+    WHERE r.id = x.report AND s.customer = r.customer AND s.meter = r.meter AND s.claim = x.claim;
+END $$;
+
+-- Links that are too old for Stripe are never stamped anew: a person bills them.
+CREATE FUNCTION weir.expire_reports(p_now timestamptz) RETURNS bigint[]
+    LANGUAGE sql VOLATILE AS $$
+    WITH old AS (
+        UPDATE weir.reports r SET state = 'rejected', code = 'too_old', settled_at = p_now,
+            message = 'older than the 35 days that Stripe accepts'
+        WHERE r.state = 'stored' AND NOT r.replaced AND r.stamp <= p_now - interval '35 days' + interval '10 minutes'
+        RETURNING r.id)
+    SELECT coalesce(array_agg(o.id), '{}') FROM old o
+$$;
+
+-- Raises what a person has to look at; an open one is counted on.
+CREATE FUNCTION weir.find(p_kind text, p_subject text, p_account bigint, p_message text, p_now timestamptz) RETURNS void
+    LANGUAGE sql VOLATILE AS $$
+    INSERT INTO weir.findings AS f (kind, subject, account_id, message, since, seen_at) VALUES (p_kind, p_subject, p_account, p_message, p_now, p_now)
+    ON CONFLICT (kind, subject) WHERE cleared_at IS NULL
+    DO UPDATE SET seen_at = p_now, times = f.times + 1, message = excluded.message, account_id = coalesce(excluded.account_id, f.account_id)
+$$;
+
+CREATE FUNCTION weir.unfind(p_kind text, p_subject text, p_by text, p_now timestamptz) RETURNS void
+    LANGUAGE sql VOLATILE AS $$
+    UPDATE weir.findings SET cleared_at = p_now, cleared_by = p_by WHERE kind = p_kind AND subject = p_subject AND cleared_at IS NULL
+$$;

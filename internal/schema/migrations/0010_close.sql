@@ -1,0 +1,191 @@
+-- Close: the last accounting of a period, and the books that follow from it.
+
+-- The instant until which close may wait for nodes: the draft's own deadline, an hour after the end without one, and a
+-- week where the billing window runs on.
+CREATE FUNCTION weir.close_deadline(p weir.periods) RETURNS timestamptz
+    LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+    SELECT coalesce(
+        (SELECT min(i.finalizes_at) FROM weir.keys k JOIN weir.segments s ON s.key = k.key
+         JOIN weir.invoices i ON i.subscription = s.subscription AND i.created >= p.ends - interval '1 minute' AND i.status = 'draft'
+         WHERE k.period_id = p.id AND s.window_end <= p.ends + interval '1 minute'),
+        CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.segments s ON s.key = k.key
+                          WHERE k.period_id = p.id AND s.ends IS NULL AND s.window_end > p.ends + interval '1 hour')
+             THEN p.ends + interval '7 days' ELSE p.ends + interval '1 hour' END)
+$$;
+
+-- Marks the keys of ended periods as ended, under their quota locks: ask and strict calls answer so from now on.
+CREATE FUNCTION weir.begin_close(p_now timestamptz, p_most integer) RETURNS bigint
+    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids  bigint[];
+    v_keys bigint[];
+BEGIN
+    PERFORM FROM weir.fold FOR UPDATE;
+    SELECT array_agg(x.id) INTO v_ids FROM (
+        SELECT p.id FROM weir.periods p WHERE p.state = 'open' AND p.ends <= p_now AND coalesce(p.cut, p.ends) <= p_now
+        ORDER BY p.ends LIMIT p_most FOR UPDATE) x;
+    IF v_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    SELECT coalesce(array_agg(k.key), '{}') INTO v_keys FROM weir.keys k WHERE k.period_id = ANY (v_ids);
+    PERFORM FROM weir.quotas q WHERE q.key = ANY (v_keys) ORDER BY q.key FOR UPDATE;
+    UPDATE weir.quotas q SET ended = true WHERE q.key = ANY (v_keys);
+    UPDATE weir.periods p SET state = 'closing' WHERE p.id = ANY (v_ids);
+    RETURN cardinality(v_ids);
+END $$;
+
+-- The nodes that a period still waits for: live at some time since it began, neither stopped cleanly nor recovered nor
+-- given up, and not sealed past its end with the change that set it applied.
+CREATE FUNCTION weir.unsealed(p weir.periods) RETURNS text
+    LANGUAGE sql STABLE AS $$
+    SELECT string_agg(n.name || ' (' || n.id || ', ' || n.state || ')', ', ' ORDER BY n.id) FROM weir.nodes n
+    WHERE n.state IN ('live', 'reaping', 'reaped') AND (n.ended_at IS NULL OR n.ended_at > p.starts)
+      AND (n.sealed < coalesce(p.cut, p.ends) OR n.applied < p.change)
+$$;
+
+-- Closes the closing periods that nothing more is expected of, and those whose deadline has come: their record names
+-- the nodes that were given up. Carries are set again, the final links planned, the books made. Returns how many.
+CREATE FUNCTION weir.finish_close(p_now timestamptz, p_most integer) RETURNS bigint
+    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids  bigint[];
+    v_gave text[];
+    v_keys bigint[];
+    r      record;
+BEGIN
+    PERFORM FROM weir.fold FOR UPDATE;
+    PERFORM weir.drain_voids(p_now);
+    SELECT array_agg(x.id ORDER BY x.id), array_agg(x.gave ORDER BY x.id) INTO v_ids, v_gave FROM (
+        SELECT y.id, y.gave FROM (
+            SELECT p.id, p.ends, weir.close_deadline(p) <= p_now AS overdue,
+                   nullif(concat_ws('; ', weir.unsealed(p),
+                       CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.held h ON h.key = k.key WHERE k.period_id = p.id) THEN 'reservations held' END,
+                       CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.inbox i ON i.key = k.key
+                                          WHERE k.period_id = p.id OR k.period_id IN (SELECT v.id FROM weir.periods v WHERE v.state = 'void' AND v.replaced_by = p.id)) THEN 'rows in the inbox' END), '') AS gave
+            FROM weir.periods p WHERE p.state = 'closing') y
+        WHERE y.gave IS NULL OR y.overdue
+        ORDER BY y.ends LIMIT p_most) x;
+    IF v_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    SELECT coalesce(array_agg(k.key ORDER BY k.key), '{}') INTO v_keys FROM weir.keys k WHERE k.period_id = ANY (v_ids);
+    UPDATE weir.periods p SET state = 'closed', closed_at = p_now, given_up = x.gave
+        FROM unnest(v_ids, v_gave) AS x(id, gave) WHERE p.id = x.id;
+    PERFORM weir.carry(v_ids);
+    PERFORM weir.book(v_keys, p_now);
+    -- An invoice that was final before the close: nothing is sent any more.
+    FOR r IN
+        SELECT DISTINCT i.invoice FROM weir.segments s JOIN weir.invoices i ON i.subscription = s.subscription
+        WHERE s.key = ANY (v_keys) AND i.status IN ('open', 'paid', 'uncollectible', 'void')
+          AND i.created > s.starts ORDER BY i.invoice
+    LOOP
+        PERFORM weir.settle_invoice(r.invoice, p_now);
+    END LOOP;
+    PERFORM weir.plan_links(v_keys, p_now, 'close');
+    RETURN cardinality(v_ids);
+END $$;
+
+-- Sets what later periods opened with again, ceilings included, once the period that they carry from is closed.
+CREATE FUNCTION weir.carry(p_periods bigint[]) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_keys bigint[];
+    r      record;
+BEGIN
+    WITH moved AS (
+        UPDATE weir.totals t SET free = t.free + ot.free - t.carried, carried = ot.free
+        FROM weir.periods p
+        JOIN weir.keys k ON k.period_id = p.id
+        JOIN weir.keys ok ON ok.period_id = p.carried_from AND ok.feature_id = k.feature_id
+        JOIN weir.totals ot ON ot.key = ok.key
+        WHERE p.carried_from = ANY (p_periods) AND p.state IN ('open', 'closing') AND k.early_end = 'carry'
+          AND t.key = k.key AND ot.free > t.carried
+        RETURNING k.key)
+    SELECT array_agg(m.key) INTO v_keys FROM moved m;
+    IF v_keys IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM weir.reset_ceilings(v_keys);
+    FOR r IN SELECT DISTINCT k.account_id FROM weir.keys k WHERE k.key = ANY (v_keys) LOOP
+        PERFORM weir.touch(r.account_id);
+    END LOOP;
+END $$;
+
+-- Writes the books of keys whose period has ended. Before the window's invoice is final what is left is pending, after
+-- it late, either sign. New lateness becomes a row of weir.late under the key's policy.
+CREATE FUNCTION weir.book(p_keys bigint[], p_now timestamptz) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO weir.books AS b (key, overage, invoiced, pending, late, forgiven, not_billable, overshoot, final, booked_at)
+    SELECT x.key, x.overage, x.invoiced, x.rest, 0, x.overshoot + x.forgiven, x.not_billable, x.overshoot, false, p_now
+    FROM (
+        SELECT y.*, y.overage - y.not_billable - y.overshoot - y.forgiven - y.invoiced AS rest
+        FROM (SELECT k.key, t.overage, t.not_billable,
+                     t.overage - t.not_billable - weir.billable(t.overage, t.not_billable, k.highest_maximum) AS overshoot,
+                     coalesce((SELECT sum(f.units) FROM weir.forgiven f WHERE f.key = k.key), 0)::bigint AS forgiven,
+                     (coalesce((SELECT sum(i.units) FROM weir.invoiced i WHERE i.key = k.key), 0)
+                        + coalesce((SELECT sum(l.units) FROM weir.late l WHERE l.key = k.key AND l.state = 'credited'), 0))::bigint AS invoiced
+              FROM weir.keys k JOIN weir.totals t ON t.key = k.key JOIN weir.periods p ON p.id = k.period_id
+              WHERE k.key = ANY (p_keys) AND p.state IN ('closed', 'invoiced')
+              ORDER BY k.key) y) x
+    ON CONFLICT (key) DO UPDATE SET overage = excluded.overage, invoiced = excluded.invoiced,
+        pending = CASE WHEN b.final THEN 0 ELSE excluded.pending END,
+        late = CASE WHEN b.final THEN excluded.pending ELSE 0 END,
+        forgiven = excluded.forgiven, not_billable = excluded.not_billable, overshoot = excluded.overshoot, booked_at = p_now;
+    PERFORM weir.note_late(p_keys, p_now);
+END $$;
+
+-- Keeps the open rows of weir.late equal to the books: what is new is a row of its own; what was settled otherwise
+-- takes the held rows with it.
+CREATE FUNCTION weir.note_late(p_keys bigint[], p_now timestamptz) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    r      record;
+    v_rest bigint;
+BEGIN
+    FOR r IN
+        SELECT b.key, b.late - coalesce(o.units, 0) AS units, k.late AS policy, b.final_by,
+               (SELECT s.id FROM weir.segments s WHERE s.key = b.key ORDER BY s.id DESC LIMIT 1) AS segment
+        FROM weir.books b JOIN weir.keys k ON k.key = b.key
+        LEFT JOIN LATERAL (SELECT sum(l.units)::bigint AS units FROM weir.late l
+                           WHERE l.key = b.key AND l.state IN ('held', 'stored', 'sent')) o ON true
+        WHERE b.key = ANY (p_keys) AND b.final AND b.late <> coalesce(o.units, 0) ORDER BY b.key
+    LOOP
+        v_rest := r.units;
+        WITH gone AS (UPDATE weir.late l SET state = 'netted', settled_at = p_now, reason = 'settled otherwise'
+                      WHERE l.key = r.key AND l.state = 'held' AND sign(l.units) <> sign(r.units) RETURNING l.units)
+        SELECT v_rest + coalesce(sum(g.units), 0) INTO v_rest FROM gone g;
+        CONTINUE WHEN v_rest = 0;
+        INSERT INTO weir.late (key, segment, units, policy, cause, weir_id, created_at, state)
+        SELECT r.key, r.segment, v_rest, x.policy, coalesce(r.final_by, 'late'),
+               'weir_late_' || replace(gen_random_uuid()::text, '-', ''), p_now,
+               CASE WHEN x.policy IN ('invoice_item', 'credit_note') AND r.segment IS NOT NULL THEN 'stored' ELSE 'held' END
+        FROM (SELECT CASE WHEN v_rest < 0 THEN 'credit_note' ELSE r.policy END AS policy) x;
+    END LOOP;
+    -- Policy forgive: written off at once, visibly.
+    WITH off AS (
+        UPDATE weir.late l SET state = 'forgiven', settled_at = p_now, actor = 'policy', reason = 'late: forgive'
+        WHERE l.key = ANY (p_keys) AND l.state = 'held' AND l.policy = 'forgive' RETURNING l.key, l.units)
+    INSERT INTO weir.forgiven (key, units, cause, actor, reason, at) SELECT o.key, o.units, 'late', 'policy', 'late: forgive', p_now FROM off o;
+    UPDATE weir.books b SET
+        forgiven = b.overshoot + f.units, late = b.overage - b.invoiced - b.not_billable - b.overshoot - f.units
+    FROM (SELECT x.key, sum(x.units)::bigint AS units FROM weir.forgiven x WHERE x.key = ANY (p_keys) GROUP BY x.key) f
+    WHERE b.key = f.key AND b.final AND b.forgiven <> b.overshoot + f.units;
+END $$;
+
+-- Declares the windows of keys final, and books them.
+CREATE FUNCTION weir.finalize(p_keys bigint[], p_by text, p_now timestamptz) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE weir.books b SET final = true, final_by = p_by WHERE b.key = ANY (p_keys) AND NOT b.final;
+    PERFORM weir.book(p_keys, p_now);
+    UPDATE weir.periods p SET state = 'invoiced' FROM weir.keys k
+    WHERE k.key = ANY (p_keys) AND p.id = k.period_id AND p.state = 'closed'
+      AND NOT EXISTS (SELECT FROM weir.keys x JOIN weir.books b ON b.key = x.key WHERE x.period_id = p.id AND NOT b.final);
+END $$;

@@ -1,0 +1,109 @@
+-- Corrections that plan sync makes: periods found wrong, upgrades that forgive, confirmations that never came.
+
+ALTER TABLE weir.periods ADD COLUMN replaced_by bigint REFERENCES weir.periods;  -- of a void row: the true one
+CREATE INDEX periods_void ON weir.periods (replaced_by) WHERE state = 'void';
+
+-- Moves what a void period counted to the true one: a pair of adjustments per feature, counted forward there like any
+-- units. Runs again for units that nodes fold later. The caller holds weir.fold and has folded.
+CREATE FUNCTION weir.move_units(p_void bigint, p_true bigint, p_now timestamptz) RETURNS bigint
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    r       record;
+    v_free  bigint;
+    v_moved bigint := 0;
+    v_keys  bigint[];
+BEGIN
+    UPDATE weir.periods p SET replaced_by = p_true WHERE p.id = p_void AND p.replaced_by IS DISTINCT FROM p_true;
+    SELECT coalesce(array_agg(k.key), '{}') INTO v_keys FROM weir.keys k WHERE k.period_id IN (p_void, p_true);
+    PERFORM FROM weir.quotas q WHERE q.key = ANY (v_keys) ORDER BY q.key FOR UPDATE;
+    UPDATE weir.quotas q SET ended = true FROM weir.keys k WHERE k.key = q.key AND k.period_id = p_void AND NOT q.ended;
+    FOR r IN
+        SELECT k.key AS void_key, n.key AS true_key, k.account_id, t.free + t.overage - t.carried AS units, t.free - t.carried AS free, t.overage,
+               n.included, n.billability, nt.free AS true_free
+        FROM weir.keys k
+        JOIN weir.totals t ON t.key = k.key
+        LEFT JOIN weir.keys n ON n.period_id = p_true AND n.feature_id = k.feature_id
+        LEFT JOIN weir.totals nt ON nt.key = n.key
+        WHERE k.period_id = p_void AND t.free + t.overage <> t.carried ORDER BY k.key
+    LOOP
+        IF r.true_key IS NULL THEN
+            PERFORM weir.find('void_units', r.void_key::text, r.account_id, format(
+                '%s units were counted in a period that was found wrong, under a feature that the true period lacks: add them by hand with worker adjust', r.units), p_now);
+            CONTINUE;
+        END IF;
+        v_free := CASE WHEN r.included IS NULL THEN r.units ELSE least(r.units, greatest(0, r.included - r.true_free)) END;
+        INSERT INTO weir.adjustments (key, units, free, overage, reason, actor, at) VALUES
+            (r.void_key, -r.units, -r.free, -r.overage, 'period found wrong', 'weir', p_now),
+            (r.true_key, r.units, v_free, r.units - v_free, 'period found wrong', 'weir', p_now);
+        UPDATE weir.totals t SET free = t.carried, overage = 0, not_billable = 0, awaiting = 0, adjusted = t.adjusted - r.units WHERE t.key = r.void_key;
+        UPDATE weir.totals t SET free = t.free + v_free, overage = t.overage + r.units - v_free, adjusted = t.adjusted + r.units,
+            not_billable = t.not_billable + CASE WHEN r.billability = 'yes' THEN 0 ELSE r.units - v_free END,
+            awaiting = t.awaiting + CASE WHEN r.billability = 'awaiting' THEN r.units - v_free ELSE 0 END
+        WHERE t.key = r.true_key;
+        v_moved := v_moved + r.units;
+    END LOOP;
+    PERFORM weir.reset_ceilings(v_keys);
+    RETURN v_moved;
+END $$;
+
+-- Moves what nodes counted under void periods since they were found wrong. The caller holds weir.fold.
+CREATE FUNCTION weir.drain_voids(p_now timestamptz) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE r record;
+BEGIN
+    FOR r IN
+        SELECT DISTINCT p.id, p.replaced_by, p.account_id FROM weir.periods p
+        JOIN weir.keys k ON k.period_id = p.id JOIN weir.totals t ON t.key = k.key
+        JOIN weir.keys n ON n.period_id = p.replaced_by AND n.feature_id = k.feature_id
+        WHERE p.state = 'void' AND p.replaced_by IS NOT NULL AND t.free + t.overage <> t.carried
+        ORDER BY p.id LIMIT 500
+    LOOP
+        PERFORM weir.move_units(r.id, r.replaced_by, p_now);
+        UPDATE weir.chains c SET due = true FROM weir.keys k WHERE k.period_id = r.replaced_by AND c.key = k.key;
+        PERFORM weir.touch(r.account_id);
+    END LOOP;
+END $$;
+
+-- on_upgrade: forgive moves overage to the larger allowance; what is not billable goes first. p_keys and p_included are
+-- the keys as they were before the change.
+CREATE FUNCTION weir.forgive_upgrade(p_keys bigint[], p_included bigint[], p_now timestamptz) RETURNS void
+    LANGUAGE sql VOLATILE AS $$
+    UPDATE weir.totals t SET free = t.free + m.units, overage = t.overage - m.units,
+        not_billable = t.not_billable - least(t.not_billable, m.units),
+        awaiting = least(t.awaiting, t.not_billable - least(t.not_billable, m.units))
+    FROM unnest(p_keys, p_included) AS b(key, included)
+    JOIN weir.keys k ON k.key = b.key
+    JOIN weir.totals x ON x.key = b.key
+    CROSS JOIN LATERAL (SELECT CASE WHEN k.included IS NULL THEN x.overage ELSE least(x.overage, greatest(0, k.included - x.free)) END AS units) m
+    WHERE t.key = b.key AND k.on_upgrade = 'forgive' AND m.units > 0
+      AND b.included IS NOT NULL AND (k.included IS NULL OR k.included > b.included)
+$$;
+
+-- Periods whose confirmation did not come within 6 h of their start stop at what is included, and are found.
+CREATE FUNCTION weir.stop_unconfirmed(p_now timestamptz, p_most integer) RETURNS bigint
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    r       record;
+    v_keys  bigint[];
+    v_count bigint := 0;
+BEGIN
+    FOR r IN
+        SELECT DISTINCT p.id, p.account_id FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id
+        WHERE p.state = 'open' AND NOT p.confirmed AND p.source = 'subscription' AND p.starts < p_now - interval '6 hours'
+          AND k.billability = 'awaiting' ORDER BY p.id LIMIT p_most
+    LOOP
+        PERFORM weir.fold_account(r.account_id);
+        PERFORM FROM weir.accounts a WHERE a.id = r.account_id FOR UPDATE;
+        UPDATE weir.keys k SET billability = 'no' WHERE k.period_id = r.id AND k.billability = 'awaiting';
+        SELECT array_agg(k.key) INTO v_keys FROM weir.keys k WHERE k.period_id = r.id;
+        PERFORM weir.reset_ceilings(v_keys);
+        PERFORM weir.find('unconfirmed_period', r.id::text, r.account_id,
+            'the renewal was not confirmed by Stripe within 6 hours: overage stops at what is included. Run worker sync for this account', p_now);
+        PERFORM weir.touch(r.account_id);
+        v_count := v_count + 1;
+    END LOOP;
+    RETURN v_count;
+END $$;
