@@ -14,11 +14,11 @@ type account struct {
 	name  string
 	slots atomic.Pointer[[]*slot] // by feature index; grows only
 	plan  atomic.Pointer[string]
+	until atomic.Int64 // business time at which the running period ends; 0: not loaded
 
 	mu      sync.Mutex
 	id      int64 // 0: not loaded yet
 	change  int64 // the change number that it was read under
-	until   int64 // business time at which the running period ends
 	loading *loading
 }
 

@@ -139,7 +139,8 @@ func (e *Enforcer) replace(a *account, keys []usage.Key) {
 		}
 	}
 	if err := e.adoptKeys(a, keys); err != nil {
-		a.id, a.until = 0, 0 // nothing of it reaches the present: the next call loads it afresh
+		a.id = 0 // nothing of it reaches the present: the next call loads it afresh
+		a.until.Store(0)
 	}
 }
 
@@ -182,6 +183,5 @@ func (e *Enforcer) readCatalog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.setCatalog(p.Catalog)
-	return nil
+	return e.setCatalog(p.Catalog)
 }

@@ -37,8 +37,8 @@ func (e *Enforcer) consume(ctx context.Context, s *slot, units int64) (Decision,
 	if !e.running.Load() {
 		return Decision{}, ErrUnavailable
 	}
-	_, d := e.slow(ctx, s, consumes(units))
-	return d, nil
+	_, d, err := e.slow(ctx, s, consumes(units))
+	return d, err
 }
 
 // check is the edge: what is wrong with a call's arguments, or the records of a new account.

@@ -65,9 +65,12 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 	}
 	k := s.upcoming
 	if k == nil || now < k.Starts.UnixNano() || now >= k.Ends.UnixNano() {
-		return a.id != 0 && now < a.until, false
+		return a.id != 0 && now < a.until.Load(), false
 	}
 	s.upcoming = nil
+	plan := k.Plan
+	a.plan.Store(&plan)
+	a.until.Store(k.Ends.UnixNano())
 	e.install(s, k)
 	e.refreshSoon(a)
 	return false, true
@@ -78,10 +81,11 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 func (e *Enforcer) install(s *slot, k *usage.Key) {
 	line := e.journal.Take(k.Key, journal.KeyHash(k.Account, k.Feature, k.Starts), uint64(k.Own))
 	c := newCounter(s, k, line, viewOf(k, e.catalog.Load()))
+	owes := c.back > 0
 	c.free(e.journal)
 	e.register(c)
 	s.cur.Store(c)
-	if c.back > 0 {
+	if owes {
 		e.giveSoon(c)
 	}
 }
@@ -165,7 +169,7 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 			reached = true
 			plan := k.Plan
 			a.plan.Store(&plan)
-			a.until = ends
+			a.until.Store(ends)
 		}
 		j := byIndex.index(k.Feature)
 		if j < 0 {

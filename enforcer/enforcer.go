@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/internal/journal"
 	"github.com/weirhq/weir/internal/schema"
 	"github.com/weirhq/weir/plans"
+	"github.com/weirhq/weir/ratelimit"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -64,6 +65,7 @@ type Enforcer struct {
 
 	applied    atomic.Int64 // change number
 	nodes      atomic.Int64 // live ones
+	heartbeat  atomic.Int64 // the number of the last heartbeat that was stored
 	lastBeat   atomic.Int64 // monotonic: when the last answered heartbeat was sent
 	lastAnswer atomic.Int64 // monotonic
 	awayFlag   atomic.Bool
@@ -110,6 +112,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Enforcer, error) {
 		flushing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 	e.exchanges = &exchanges{e: e}
+	e.rates.limiter = ratelimit.New(0)
 	e.features.Store(&features{})
 	e.listenConfig = pool.Config().ConnConfig
 	if ready.ListenURL != "" {
@@ -215,17 +218,20 @@ func (e *Enforcer) firstCatalog(ctx context.Context) error {
 		e.cfg.Logger.Warn("weir: the configured plans differ from the published catalog, which counts",
 			"catalog", p.Number, "differs", differences(e.cfg.Plans, p.Catalog))
 	}
-	e.setCatalog(p.Catalog)
-	return nil
+	return e.setCatalog(p.Catalog)
 }
 
-func (e *Enforcer) setCatalog(c *plans.Catalog) {
+func (e *Enforcer) setCatalog(c *plans.Catalog) error {
+	if err := e.rates.set(c); err != nil {
+		return err
+	}
 	names := make([]string, 0, len(c.Features()))
 	for _, f := range c.Features() {
 		names = append(names, f.Name)
 	}
 	e.features.Store(e.features.Load().with(names))
 	e.catalog.Store(c)
+	return nil
 }
 
 // differences names the plans that two catalogs do not share.

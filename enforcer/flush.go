@@ -1,9 +1,11 @@
 package enforcer
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/usage"
@@ -60,6 +62,7 @@ func (e *Enforcer) flush(ctx context.Context) error {
 	applied := e.applied.Load()
 	held := e.heldOver() // before the counts: what was settled since is in them
 	changed := e.collect()
+	slices.SortFunc(changed, func(a, b *counter) int { return cmp.Compare(a.key, b.key) }) // costs the database least
 	sent, mono := time.Now(), e.clock.mono.Load()
 	b := usage.Batch{Node: e.node, At: e.clock.time(), Sealed: time.Unix(0, sealed).UTC(), Applied: applied}
 	for _, c := range changed {
@@ -117,6 +120,8 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 	e.clock.learn(a.Clock, sent, time.Now())
 	e.lastBeat.Store(mono)
 	e.nodes.Store(a.Nodes)
+	e.rates.limiter.SetNodes(int(a.Nodes))
+	e.rates.limiter.Sweep(e.clock.rateTime())
 	e.noteAnswer()
 	e.fenced.Store(!a.Live)
 	e.awayFlag.Store(false)
@@ -133,8 +138,11 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 	for _, k := range a.Recalled {
 		e.recalled(k)
 	}
-	if !a.Live {
+	switch lost := a.Heartbeat <= e.heartbeat.Swap(a.Heartbeat); {
+	case !a.Live:
 		e.rejoinSoon(a.State)
+	case lost:
+		e.resettleSoon()
 	}
 	if a.Change > e.applied.Load() {
 		e.changesSoon()

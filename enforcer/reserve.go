@@ -68,7 +68,8 @@ func (e *Enforcer) hold(ctx context.Context, s *slot, units int64) (*counter, De
 	if c := s.cur.Load(); c != nil && e.clock.now() < c.end.Load() && c.reserve(units) {
 		return c, c.view.Load().decide(c.total())
 	}
-	return e.slow(ctx, s, request{need: units, hold: units})
+	c, d, _ := e.slow(ctx, s, request{need: units, hold: units}) // errors are of strict calls alone
+	return c, d
 }
 
 // reserve moves n from what is left to what is held, without counting it.
@@ -188,7 +189,7 @@ func (c *counter) release(e *Enforcer, n, spent int64) {
 	if rest > 0 {
 		e.giveSoon(c)
 	}
-	c.wakeAll()
+	c.forget() // what was refused may pass now
 }
 
 // overrun counts units that no lease covers and no ceiling has, also after the period's end: close waits for the

@@ -19,23 +19,24 @@ func consumes(n int64) request {
 
 // slow answers a call that the word could not: roll over, look at what is remembered, ask, wait for other nodes. It
 // returns the counter that the call was answered under, or nil.
-func (e *Enforcer) slow(ctx context.Context, s *slot, r request) (*counter, Decision) {
+func (e *Enforcer) slow(ctx context.Context, s *slot, r request) (*counter, Decision, error) {
 	deadline := time.NewTimer(e.cfg.MaxWait)
 	defer deadline.Stop()
 	for {
 		c, d := e.current(ctx, s, deadline.C)
 		if c == nil {
-			return nil, d
+			return nil, d, nil
 		}
-		if r.hold == 0 && (r.need >= maxLeft || c.view.Load().strict) {
-			return c, e.strict(ctx, c, r.spend, "")
+		if r.spend > 0 && (r.need >= maxLeft || c.view.Load().strict) {
+			d, err := e.strict(ctx, s, r.spend, "", deadline.C)
+			return c, d, err
 		}
 		if x := c.refused(r.need, e.clock.mono.Load()); x != nil && left(c.word.Load()) < uint64(r.need) {
-			return c, e.refuse(c, r, x)
+			return c, e.refuse(c, r, x), nil
 		}
 		d, again := e.try(ctx, c, r, deadline.C)
 		if !again {
-			return c, d
+			return c, d, nil
 		}
 	}
 }

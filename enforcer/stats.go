@@ -14,6 +14,7 @@ type stats struct {
 	filled       atomic.Int64 // units counted without a lease while the database was away
 	overruns     atomic.Int64 // units settled beyond what was to be had
 	expired      atomic.Int64 // reservations
+	failovers    atomic.Int64
 	listenerLost atomic.Int64
 }
 
@@ -30,6 +31,7 @@ type Stats struct {
 	Overruns     int64 // units settled beyond what the quota had
 	Expired      int64 // reservations that were forgotten
 	Reserved     int64 // open reservations
+	Failovers    int64 // times that the database had lost stored heartbeats
 	ListenerLost int64 // times that the notification connection was lost
 	Nodes        int64 // live nodes, as of the last heartbeat
 	Counters     int   // keys in memory
@@ -45,7 +47,7 @@ func (e *Enforcer) Stats() Stats {
 		Exchanges: e.stats.exchanges.Load(), Contacts: e.stats.contacts.Load(), Flushes: e.stats.flushes.Load(),
 		Recalls: e.stats.recalls.Load(), Refused: e.stats.refused.Load(), Unavailable: e.stats.unavailable.Load(),
 		Timeouts: e.stats.timeouts.Load(), Filled: e.stats.filled.Load(), ListenerLost: e.stats.listenerLost.Load(),
-		Overruns: e.stats.overruns.Load(), Expired: e.stats.expired.Load(), Reserved: e.reserved.Load(),
+		Overruns: e.stats.overruns.Load(), Expired: e.stats.expired.Load(), Reserved: e.reserved.Load(), Failovers: e.stats.failovers.Load(),
 		Nodes: e.nodes.Load(), Counters: e.byKey.Size(), Accounts: e.accounts.Size(),
 	}
 	if e.started.Load() {

@@ -2,7 +2,6 @@ package enforcer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -94,52 +93,4 @@ func entries(d journal.Dead) []usage.Recovered {
 		}}
 	}
 	return out
-}
-
-// rejoinSoon brings a node back that was taken for dead: everything is cut, all cumulative usage is stored with the
-// leases set to it, and the state becomes live again.
-func (e *Enforcer) rejoinSoon(state string) {
-	e.fence()
-	if state != "reaped" || !e.rejoining.CompareAndSwap(false, true) {
-		if state != "reaped" && state != "reaping" {
-			e.cfg.Logger.Error("weir: this node's registration has ended; restart the process", "node", e.node, "state", state)
-		}
-		return
-	}
-	e.spawn(func() {
-		defer e.rejoining.Store(false)
-		if err := e.rejoin(e.life); err != nil && e.life.Err() == nil {
-			e.cfg.Logger.Warn("weir: the node can't rejoin yet; the heartbeat tries again", "error", err)
-		}
-	})
-}
-
-func (e *Enforcer) rejoin(ctx context.Context) error {
-	var all []*counter
-	var keys, upto []int64
-	e.byKey.Range(func(key int64, c *counter) bool {
-		c.mu.Lock()
-		c.cutAll()
-		keys, upto, all = append(keys, key), append(upto, c.total()), append(all, c)
-		c.mu.Unlock()
-		return true
-	})
-	if err := usage.Settle(ctx, e.db, e.node, keys, upto, e.clock.time(), "a node woke up after it was reaped"); err != nil {
-		return err
-	}
-	ok, err := usage.MoveNode(ctx, e.db, e.node, "reaped", "live")
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return errors.New("the node's state moved meanwhile")
-	}
-	e.cfg.Logger.Warn("weir: this node was silent for longer than the lease time, was reaped, and has rejoined", "node", e.node, "keys", len(all))
-	for _, c := range all {
-		c.mu.Lock()
-		c.ver = -1 // the stored version is another one now: the next operation adopts the stored lease
-		c.mu.Unlock()
-	}
-	e.kick()
-	return nil
 }

@@ -1,7 +1,132 @@
 package enforcer
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"time"
 
-func (e *Enforcer) strict(ctx context.Context, c *counter, n int64, key string) Decision {
-	return e.unavailable(c, 0)
+	"github.com/weirhq/weir/usage"
+)
+
+// ConsumeOnce is Consume with an idempotency key: within 24 hours a key counts once per account, over all nodes and
+// after crashes. A repeated call returns the first one's decision; the key with other units or another feature is
+// ErrKeyConflict. Only admitted calls leave their key. Each call is one transaction, exact beside the leases; without
+// the database it is Unavailable, whatever the plan says. Further errors: those of Consume, and ErrInvalidKey.
+// units must be positive.
+func (e *Enforcer) ConsumeOnce(ctx context.Context, account, feature string, units int64, key string) (Decision, error) {
+	a, i, err := e.check(account, feature, units)
+	if err != nil {
+		return Decision{}, err
+	}
+	if len(key) > usage.MaxOnceBytes || !validText(key) {
+		return Decision{}, ErrInvalidKey
+	}
+	if units == 0 {
+		return Decision{}, fmt.Errorf("consume once: 0 units: %w", ErrInvalidUnits)
+	}
+	stop := time.NewTimer(e.cfg.MaxWait)
+	defer stop.Stop()
+	return e.strict(ctx, a.slotAt(i, feature), units, key, stop.C)
+}
+
+// strict spends units of node 0, the database itself. While units are out at other nodes it waits outside the
+// transaction and tries again.
+func (e *Enforcer) strict(ctx context.Context, s *slot, units int64, key string, stop <-chan time.Time) (Decision, error) {
+	call := usage.StrictCall{Account: s.account.name, Feature: s.feature, Units: units, Once: key}
+	for {
+		if e.isAway() {
+			return e.noAnswer(), nil
+		}
+		call.At, call.Judge = e.clock.time(), e.judges()
+		a, err := e.askStrictly(ctx, call, stop)
+		if err != nil {
+			return e.noAnswer(), nil
+		}
+		switch a.Status {
+		case usage.StrictOK, usage.StrictReplayed:
+			return e.strictDecision(s, &a), nil
+		case usage.StrictConflict:
+			return Decision{}, ErrKeyConflict
+		case usage.StrictRefused:
+			return e.strictRefusal(s, &a, units), nil
+		case usage.StrictNotInPlan:
+			return e.notInPlan(s), nil
+		case usage.StrictUnknown:
+			return Decision{}, fmt.Errorf("%w: %.64q", ErrUnknownFeature, s.feature)
+		case usage.StrictSilent:
+			return e.noAnswer(), nil
+		}
+		timer := time.NewTimer(pollEvery)
+		select {
+		case <-timer.C:
+			continue
+		case <-stop:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		e.stats.timeouts.Add(1)
+		return e.noAnswer(), nil
+	}
+}
+
+// askStrictly runs one transaction, no longer than the call may take. What then becomes of it is not known: with a
+// key the caller can ask again.
+func (e *Enforcer) askStrictly(ctx context.Context, call usage.StrictCall, stop <-chan time.Time) (usage.StrictAnswer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		a   usage.StrictAnswer
+		err error
+	}
+	got := make(chan outcome, 1)
+	e.spawn(func() {
+		e.stats.exchanges.Add(1)
+		a, err := usage.ConsumeStrict(ctx, e.db, call)
+		got <- outcome{a, err}
+	})
+	select {
+	case x := <-got:
+		if x.err != nil {
+			e.noteAway(x.err)
+			return x.a, x.err
+		}
+		e.noteAnswer()
+		return x.a, nil
+	case <-stop:
+		e.stats.timeouts.Add(1)
+		return usage.StrictAnswer{}, errNoAnswer
+	case <-ctx.Done():
+		return usage.StrictAnswer{}, ctx.Err()
+	}
+}
+
+func (e *Enforcer) noAnswer() Decision {
+	e.stats.unavailable.Add(1)
+	return Decision{Reason: Unavailable, RetryAfter: time.Second}
+}
+
+func (e *Enforcer) strictDecision(s *slot, a *usage.StrictAnswer) Decision {
+	v := &view{
+		terms:  &Terms{Plan: a.Plan, Feature: s.feature, StartsAt: a.Starts.UTC(), ResetsAt: a.Ends.UTC(), Maximum: -1, Unlimited: a.Included == nil},
+		others: a.Used, folded: a.Folded, free: a.Free, overage: a.Overage, adjusted: a.Adjusted,
+	}
+	if c := s.cur.Load(); c != nil && c.key == a.Key {
+		v.terms = c.view.Load().terms
+	} else if a.Included != nil {
+		v.terms.Included = *a.Included
+	}
+	return v.decide(0)
+}
+
+func (e *Enforcer) strictRefusal(s *slot, a *usage.StrictAnswer, units int64) Decision {
+	e.stats.refused.Add(1)
+	d := e.strictDecision(s, a)
+	d.Allowed, d.Reason = false, QuotaExceeded
+	if a.Bound != nil && !d.Unlimited {
+		d.Remaining = *a.Bound
+	}
+	if c := s.cur.Load(); c != nil && d.Terms.Shadow && units < maxLeft {
+		d.Allowed = c.fill(e, consumes(units))
+	}
+	return d
 }

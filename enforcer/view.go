@@ -8,7 +8,7 @@ import (
 // viewOf makes the view of a loaded key.
 func viewOf(k *usage.Key, catalog *plans.Catalog) *view {
 	t := &Terms{
-		Plan: k.Plan, Feature: k.Feature, StartsAt: k.Starts, ResetsAt: k.Ends,
+		Plan: k.Plan, Feature: k.Feature, StartsAt: k.Starts.UTC(), ResetsAt: k.Ends.UTC(),
 		BillsAbove: k.BillsOverage(), Unlimited: k.Included == nil, Maximum: -1, Shadow: k.Shadow,
 	}
 	if k.Included != nil {
