@@ -1,0 +1,206 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// parser reads a body from i on. At a fault, i is where it lies.
+type parser struct {
+	b     []byte
+	i     int
+	shape Shape
+}
+
+func (p *parser) fault(format string, args ...any) *Error {
+	return &Error{What: fmt.Sprintf(format, args...)}
+}
+
+// peek returns the byte at i, or 0 at the end.
+func (p *parser) peek() byte {
+	if p.i < len(p.b) {
+		return p.b[p.i]
+	}
+	return 0
+}
+
+func (p *parser) space() {
+	for p.i < len(p.b) {
+		switch p.b[p.i] {
+		case ' ', '\t', '\n', '\r':
+			p.i++
+		default:
+			return
+		}
+	}
+}
+
+// object reads a call; i is at its brace.
+func (p *parser) object() (Call, *Error) {
+	c := Call{Units: 1, Rate: true}
+	p.i++
+	p.space()
+	if p.peek() == '}' {
+		p.i++
+		return c, p.missing(c.Has)
+	}
+	for {
+		p.space()
+		if fault := p.member(&c); fault != nil {
+			return c, fault
+		}
+		p.space()
+		switch p.peek() {
+		case ',':
+			p.i++
+		case '}':
+			p.i++
+			return c, p.missing(c.Has)
+		default:
+			return c, p.fault("a comma or a closing brace is missing")
+		}
+	}
+}
+
+func (p *parser) missing(has Field) *Error {
+	for i, name := range names {
+		if f := Field(1) << i; p.shape.Required&f != 0 && has&f == 0 {
+			return p.fault("the member %q is missing", name)
+		}
+	}
+	return nil
+}
+
+func (p *parser) member(c *Call) *Error {
+	at := p.i
+	name, fault := p.raw("a member's name in quotes")
+	if fault != nil {
+		return fault
+	}
+	f := p.field(name)
+	if f == 0 {
+		p.i = at
+		return p.fault("the member %.40q is unknown: this route takes %s", name, p.known())
+	}
+	if c.Has&f != 0 {
+		p.i = at
+		return p.fault("the member %q is there twice", name)
+	}
+	c.Has |= f
+	p.space()
+	if p.peek() != ':' {
+		return p.fault("a colon is missing after %q", name)
+	}
+	p.i++
+	p.space()
+	switch f {
+	case Units:
+		c.Units, fault = p.whole(string(name))
+	case Rate:
+		c.Rate, fault = p.boolean(string(name))
+	case Account:
+		c.Account, fault = p.text("account")
+	case Feature:
+		c.Feature, fault = p.text("feature")
+	case Caller:
+		c.Caller, fault = p.text("caller")
+	case Key:
+		c.Key, fault = p.text("idempotency_key")
+	}
+	return fault
+}
+
+func (p *parser) field(name []byte) Field {
+	for i := range names {
+		if f := Field(1) << i; p.shape.Allowed&f != 0 && string(name) == names[i] {
+			return f
+		}
+	}
+	return 0
+}
+
+func (p *parser) known() string {
+	var list []string
+	for i, name := range names {
+		if p.shape.Allowed&(Field(1)<<i) != 0 {
+			list = append(list, name)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// raw reads a string's bytes between its quotes; they may hold escapes.
+func (p *parser) raw(what string) ([]byte, *Error) {
+	if p.peek() != '"' {
+		return nil, p.fault("%s is expected", what)
+	}
+	for j := p.i + 1; j < len(p.b); j++ {
+		switch c := p.b[j]; {
+		case c == '"':
+			s := p.b[p.i+1 : j]
+			p.i = j + 1
+			return s, nil
+		case c == '\\':
+			j++
+		case c < ' ':
+			p.i = j
+			return nil, p.fault("a control character stands in a string")
+		}
+	}
+	p.i = len(p.b)
+	return nil, p.fault("a string does not end")
+}
+
+// text reads a string value.
+func (p *parser) text(name string) (string, *Error) {
+	at := p.i
+	if p.peek() != '"' {
+		return "", p.fault("%q must be text", name)
+	}
+	raw, fault := p.raw("text")
+	if fault != nil {
+		return "", fault
+	}
+	s := string(raw)
+	if strings.IndexByte(s, '\\') >= 0 {
+		if err := json.Unmarshal(p.b[at:p.i], &s); err != nil {
+			p.i = at
+			return "", p.fault("%q has an escape that JSON does not know", name)
+		}
+	}
+	if strings.Contains(s, "\ufffd") { // what half a surrogate pair becomes: two texts must never become one
+		p.i = at
+		return "", p.fault("%q holds half a surrogate pair or U+FFFD", name)
+	}
+	return s, nil
+}
+
+func (p *parser) whole(name string) (int64, *Error) {
+	at := p.i
+	for p.i < len(p.b) && strings.IndexByte("+-.eE0123456789", p.b[p.i]) >= 0 {
+		p.i++
+	}
+	s := string(p.b[at:p.i])
+	digits := strings.TrimPrefix(s, "-")
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || s[0] == '+' || len(digits) > 1 && digits[0] == '0' {
+		p.i = at
+		if s == "" {
+			return 0, p.fault("%q must be a number", name)
+		}
+		return 0, p.fault("%q is %.40s: use a whole number of at most 9223372036854775807", name, s)
+	}
+	return n, nil
+}
+
+func (p *parser) boolean(name string) (bool, *Error) {
+	for _, v := range []bool{true, false} {
+		if s := strconv.FormatBool(v); len(p.b)-p.i >= len(s) && string(p.b[p.i:p.i+len(s)]) == s {
+			p.i += len(s)
+			return v, nil
+		}
+	}
+	return false, p.fault("%q must be true or false", name)
+}
