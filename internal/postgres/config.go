@@ -1,11 +1,9 @@
 package postgres
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +13,7 @@ import (
 func configuration(dir string, o Options) string {
 	settings := map[string]string{
 		"listen_addresses":        "",
-		"port":                    "5432",
+		"port":                    strconv.Itoa(socketPort),
 		"unix_socket_directories": dir,
 		"unix_socket_permissions": "0700",
 		"cluster_name":            "weir",
@@ -42,15 +40,6 @@ func configuration(dir string, o Options) string {
 		fmt.Fprintf(&text, "%s = '%s'\n", name, strings.ReplaceAll(settings[name], "'", "''"))
 	}
 	return text.String()
-}
-
-func appendTo(path, text string) error {
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString("\n" + text)
-	return errors.Join(err, file.Close())
 }
 
 // freePort returns a port of 127.0.0.1 that was free a moment ago.

@@ -43,7 +43,9 @@ func bases() []string {
 	var usable []string
 	for _, base := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
 		sample := filepath.Join(base, folderPrefix+strings.Repeat("x", 16), longestSocket)
-		if filepath.IsAbs(base) && len(sample) <= maxSocketLength && !slices.Contains(usable, base) {
+		// In a connection URL a comma separates hosts.
+		fits := filepath.IsAbs(base) && len(sample) <= maxSocketLength && !strings.Contains(base, ",")
+		if fits && !slices.Contains(usable, base) {
 			usable = append(usable, base)
 		}
 	}

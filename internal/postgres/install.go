@@ -32,9 +32,11 @@ type Installation struct {
 // the newest that Debian's or Homebrew's packages put into their own folders.
 // An installation is usable if both postgres and initdb are there and the
 // version is at least [MinVersion].
-func Find(ctx context.Context) (Installation, error) {
+func Find(ctx context.Context) (Installation, error) { return findIn(ctx, candidateDirs(ctx)) }
+
+func findIn(ctx context.Context, dirs []string) (Installation, error) {
 	var unusable []string
-	for _, dir := range candidateDirs(ctx) {
+	for _, dir := range dirs {
 		inst, err := inspect(ctx, dir)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
@@ -42,7 +44,7 @@ func Find(ctx context.Context) (Installation, error) {
 		case err != nil:
 			unusable = append(unusable, err.Error())
 		case inst.Version < MinVersion:
-			unusable = append(unusable, fmt.Sprintf("version %d in %s is too old", inst.Version, dir))
+			unusable = append(unusable, fmt.Sprintf("%s has version %d", dir, inst.Version))
 		default:
 			return inst, nil
 		}

@@ -25,24 +25,24 @@ type keeper struct {
 	pid int      // of the server's first process
 }
 
-// startKeeper starts a server in f, to be stopped when nobody holds the writing
+// startKeeper starts a server of c, to be stopped when nobody holds the writing
 // end of the pipe leases any more. fifo is that pipe's path if it has a name,
 // and linger how long it then stays for another owner.
-func startKeeper(f *folder, inst Installation, runAs account, leases *os.File, fifo string, linger time.Duration) (*keeper, error) {
+func startKeeper(c *cluster, leases *os.File, fifo string, linger time.Duration) (*keeper, error) {
 	out, childOut, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a pipe: %w", err)
 	}
-	script := filepath.Join(f.dir, "weir-postgres-keeper")
-	err = errors.Join(os.WriteFile(script, []byte(keeperScript), 0o600), os.Chown(script, runAs.uid, runAs.gid))
+	script := filepath.Join(c.folder.dir, "weir-postgres-keeper")
+	err = errors.Join(os.WriteFile(script, []byte(keeperScript), 0o600), os.Chown(script, c.runAs.uid, c.runAs.gid))
 	if err != nil {
 		return nil, errors.Join(err, out.Close(), childOut.Close())
 	}
 	cmd := exec.Command("/bin/sh", script,
-		filepath.Join(inst.Dir, "postgres"), f.dir, fifo, strconv.Itoa(int(linger.Seconds())))
-	runAs.prepare(cmd)
+		filepath.Join(c.inst.Dir, "postgres"), c.folder.dir, fifo, strconv.FormatFloat(linger.Seconds(), 'f', 3, 64))
+	c.runAs.prepare(cmd)
 	cmd.Stdin, cmd.Stdout = leases, childOut
-	cmd.ExtraFiles = []*os.File{f.server, f.keeper}
+	cmd.ExtraFiles = []*os.File{c.folder.server, c.folder.keeper}
 	err = errors.Join(cmd.Start(), childOut.Close())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the server's keeper: %w", err), out.Close())

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -71,6 +72,16 @@ func childrenFromPS(pid int) ([]int, error) {
 		found = append(found, child)
 	}
 	return found, nil
+}
+
+// runsServer says whether the process is the first one of the server in dir.
+func runsServer(pid int, dir string) bool {
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		// Not Linux, or gone; ps says nothing about one that is gone.
+		args, err = exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
+	}
+	return err == nil && bytes.Contains(args, []byte(filepath.Join(dir, "data")))
 }
 
 // stopAll freezes a server: first the process that could start others.

@@ -2,58 +2,55 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Options says what kind of server [Start] and [Join] make. The zero value is a
 // durable server on a Unix socket with PostgreSQL's own defaults.
 type Options struct {
 	// Fast gives up durability (fsync, synchronous_commit and full_page_writes
-	// are off): right for tests of logic, wrong for anything that kills the
-	// machine, and for measurements.
+	// are off): right for tests of logic, wrong for measurements.
 	Fast bool
 	// MaxConnections bounds the connections; 0 means PostgreSQL's default, 100.
 	MaxConnections int
 	// TCP also listens on a free port of 127.0.0.1, with a random password;
-	// see [Server.TCPURL].
+	// see [Server.TCPURL]. Not for Join.
 	TCP bool
 	// Settings are further lines of postgresql.conf, name to value. They win
-	// over the ones above.
+	// over what the fields above set.
 	Settings map[string]string
 	// Installation is the server to run; the zero value means [Find].
 	Installation Installation
+	// Linger is how long a server of Join waits for another owner after the
+	// last one has gone; 0 means 5 seconds. It may wait twice as long.
+	Linger time.Duration
 }
 
 // Server is a running private server. Its methods may be called concurrently.
 type Server struct {
-	inst     Installation
-	runAs    account
-	folder   *folder
+	cluster  *cluster
 	port     int
 	password string // for TCP; empty without
 
-	mu      sync.Mutex // held by whoever changes the state below
-	owner   *os.File   // writing end of the pipe that keeps the server alive
-	keeper  *keeper
+	mu      sync.Mutex    // held by whoever changes the state below
+	owner   *os.File      // writing end of the pipe that keeps the server alive
+	keeper  *keeper       // nil while the server does not run
 	exited  chan struct{} // closed when the keeper's process has ended
 	stopped bool          // Stop was called
 }
 
-var errStopped = errors.New("the server was stopped and its files are removed")
+var (
+	errStopped    = errors.New("it was stopped and its files are removed")
+	errNotRunning = errors.New("it is not running")
+)
 
 // Start makes a server that lives until [Server.Stop], and at most as long as
 // this process, and waits until it accepts connections. ctx bounds the start
@@ -61,12 +58,13 @@ var errStopped = errors.New("the server was stopped and its files are removed")
 // together with its keeper are removed first.
 //
 // Every database is reached as the superuser "postgres", without a password on
-// the socket, which only this user can reach.
+// the socket, which only this user and root can reach.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	s, err := create(ctx, o)
+	c, err := newCluster(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("start private PostgreSQL: %w", err)
 	}
+	s := &Server{cluster: c, port: socketPort}
 	if o.TCP {
 		err = s.launchTCP(ctx)
 	} else {
@@ -79,9 +77,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 // URL returns the connection URL of a database over the server's Unix socket.
-// It works for processes of the same user, and for root. The server makes only
-// the databases "postgres", "template0" and "template1".
-func (s *Server) URL(database string) string { return socketURL(s.folder.dir, s.port, database) }
+// The server makes only the databases "postgres", "template0" and "template1".
+func (s *Server) URL(database string) string {
+	return socketURL(s.cluster.folder.dir, s.port, database)
+}
 
 // TCPURL returns the connection URL of a database over 127.0.0.1, password
 // included, or "" when the server was started without [Options.TCP].
@@ -99,8 +98,9 @@ func (s *Server) TCPURL(database string) string {
 	return u.String()
 }
 
-// Version returns the server's major version.
-func (s *Server) Version() int { return s.inst.Version }
+// Log returns the end of the server's own log, at most 2,000 bytes, for a
+// report of a failure.
+func (s *Server) Log() string { return s.cluster.logTail() }
 
 // Stop ends the server at once and removes everything it stored. When ctx ends
 // first, the processes are killed. Stopping twice is allowed and does nothing.
@@ -110,9 +110,10 @@ func (s *Server) Stop(ctx context.Context) error {
 	if s.stopped {
 		return nil
 	}
-	err := s.halt(ctx, syscall.SIGQUIT)
 	s.stopped = true
-	if err = errors.Join(err, s.folder.remove()); err != nil {
+	err := s.halt(ctx, syscall.SIGQUIT)
+	err = errors.Join(err, removeSharedMemory(s.cluster.folder.dir), s.cluster.folder.remove())
+	if err != nil {
 		return fmt.Errorf("stop private PostgreSQL: %w", err)
 	}
 	return nil
@@ -137,34 +138,32 @@ func (s *Server) Restart(ctx context.Context) error {
 }
 
 // Kill ends all processes of the server with SIGKILL, as a crash would. What
-// was committed stays on disk (unless [Options.Fast]); [Server.Restart] brings
-// it back.
+// was committed stays on disk, in doubt only with [Options.Fast];
+// [Server.Restart] brings it back.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keeper == nil {
-		return nil
+		return fmt.Errorf("kill private PostgreSQL: %w", errNotRunning)
 	}
-	if err := killAll(s.keeper.pid); err != nil {
+	if err := s.crash(); err != nil {
 		return fmt.Errorf("kill private PostgreSQL: %w", err)
 	}
-	<-s.exited
-	s.ended()
 	return nil
 }
 
 // Pause freezes all processes of the server: connections stay open and nobody
 // answers, as on a stalled disk. [Server.Resume] undoes it.
-func (s *Server) Pause() error { return s.freeze("pause", stopAll) }
+func (s *Server) Pause() error { return s.withProcess("pause", stopAll) }
 
-// Resume lets a paused server go on.
-func (s *Server) Resume() error { return s.freeze("resume", resumeAll) }
+// Resume lets a paused server go on. One that is not paused is left alone.
+func (s *Server) Resume() error { return s.withProcess("resume", resumeAll) }
 
-func (s *Server) freeze(verb string, do func(pid int) error) error {
+func (s *Server) withProcess(verb string, do func(pid int) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keeper == nil {
-		return fmt.Errorf("%s private PostgreSQL: it is not running", verb)
+		return fmt.Errorf("%s private PostgreSQL: %w", verb, errNotRunning)
 	}
 	if err := do(s.keeper.pid); err != nil {
 		return fmt.Errorf("%s private PostgreSQL: %w", verb, err)
@@ -172,167 +171,13 @@ func (s *Server) freeze(verb string, do func(pid int) error) error {
 	return nil
 }
 
-// create makes the folder and the cluster in it.
-func create(ctx context.Context, o Options) (*Server, error) {
-	inst := o.Installation
-	if inst == (Installation{}) {
-		var err error
-		if inst, err = Find(ctx); err != nil {
-			return nil, err
-		}
-	}
-	runAs, err := serverAccount()
-	if err != nil {
-		return nil, err
-	}
-	if err := sweep(ctx, runAs); err != nil {
-		return nil, err
-	}
-	f, err := newFolder(ctx, runAs)
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{inst: inst, runAs: runAs, folder: f, port: 5432}
-	if err := s.initialise(ctx, o); err != nil {
-		return nil, errors.Join(err, f.remove())
-	}
-	return s, nil
-}
-
-func (s *Server) initialise(ctx context.Context, o Options) error {
-	initdb := exec.CommandContext(ctx, filepath.Join(s.inst.Dir, "initdb"), "--pgdata="+s.folder.data(),
-		"--username=postgres", "--auth-local=trust", "--auth-host=scram-sha-256",
-		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
-	s.runAs.prepare(initdb)
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("run initdb: %w: %s", errors.Join(ctx.Err(), err), out)
-	}
-	return appendTo(s.conf(), configuration(s.folder.dir, o))
-}
-
-func (s *Server) conf() string { return filepath.Join(s.folder.data(), "postgresql.conf") }
-
-// launch starts the server's processes and waits until they answer.
-func (s *Server) launch(ctx context.Context) error {
-	reading, owner, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("make a pipe: %w", err)
-	}
-	defer reading.Close()
-	k, err := startKeeper(s.folder, s.inst, s.runAs, reading, "", 0)
-	if err != nil {
-		return errors.Join(err, owner.Close())
-	}
-	if err := k.readPid(ctx); err != nil {
-		// Without owners the keeper stops whatever it started.
-		return errors.Join(err, owner.Close(), k.cmd.Wait())
-	}
-	exited := make(chan struct{})
-	go func() {
-		// Its status says how the server ended, which is seen by its effects.
-		_ = k.cmd.Wait()
-		close(exited)
-	}()
-	s.owner, s.keeper, s.exited = owner, k, exited
-	return awaitReady(ctx, s.URL("postgres"), s.folder.log(), exited)
-}
-
-// halt ends the server's processes: by sig, then, when ctx ends, by force.
-func (s *Server) halt(ctx context.Context, sig syscall.Signal) error {
-	if s.keeper == nil {
-		return nil
-	}
-	if err := errors.Join(signal(s.keeper.pid, sig), resumeAll(s.keeper.pid)); err != nil {
-		return err
-	}
-	select {
-	case <-s.exited:
-	case <-ctx.Done():
-		if err := killAll(s.keeper.pid); err != nil {
-			return err
-		}
-		<-s.exited
-	}
-	s.ended()
-	return nil
-}
-
-// ended forgets a run that is over.
-func (s *Server) ended() {
-	_ = s.owner.Close() // the reader is gone; nothing is lost by an error
-	s.owner, s.keeper, s.exited = nil, nil, nil
-}
-
-// launchTCP launches the server on a free port. Another program may take the
-// port before the server does, so that is tried a few times.
-func (s *Server) launchTCP(ctx context.Context) error {
-	const attempts = 5
-	for attempt := 1; ; attempt++ {
-		port, err := freePort()
-		if err != nil {
-			return err
-		}
-		s.port = port
-		// The last of equal lines in postgresql.conf counts.
-		if err := appendTo(s.conf(), fmt.Sprintf("port = %d\n", port)); err != nil {
-			return err
-		}
-		err = s.launch(ctx)
-		if err == nil {
-			return s.setPassword(ctx)
-		}
-		if attempt == attempts || !strings.Contains(err.Error(), "Address already in use") {
-			return err
-		}
-		s.ended()
-	}
-}
-
-func (s *Server) setPassword(ctx context.Context) error {
-	s.password = rand.Text()
-	conn, err := pgconn.Connect(ctx, s.URL("postgres"))
-	if err != nil {
-		return fmt.Errorf("set the password: %w", err)
-	}
-	defer conn.Close(ctx)
-	// rand.Text is made of letters and digits.
-	if _, err := conn.Exec(ctx, "ALTER ROLE postgres PASSWORD '"+s.password+"'").ReadAll(); err != nil {
-		return fmt.Errorf("set the password: %w", err)
-	}
-	return nil
-}
-
-// awaitReady polls until the server takes a connection, exits, or ctx ends.
-func awaitReady(ctx context.Context, url, log string, exited <-chan struct{}) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		conn, err := pgconn.Connect(ctx, url)
-		if err == nil {
-			return conn.Close(ctx)
-		}
-		select {
-		case <-tick.C:
-		case <-exited:
-			return fmt.Errorf("the server ended while starting: %s", tail(log))
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the server: %w: %s", errors.Join(ctx.Err(), err), tail(log))
-		}
-	}
-}
-
-// tail returns the end of the server's log for an error message.
-func tail(log string) string {
-	text, err := os.ReadFile(log)
-	if err != nil {
-		return "its log is gone: " + err.Error()
-	}
-	const keep = 2000
-	return strings.TrimSpace(string(text[max(0, len(text)-keep):]))
-}
+// socketPort names the socket in the server's folder; nothing listens on the
+// port of that number.
+const socketPort = 5432
 
 func socketURL(dir string, port int, database string) string {
-	q := url.Values{"host": {dir}, "port": {strconv.Itoa(port)}, "user": {"postgres"}}
-	u := url.URL{Scheme: "postgres", Path: "/" + database, RawQuery: q.Encode()}
+	// In connection URLs a plus sign is no space, so url.Values is no help.
+	query := "host=" + url.PathEscape(dir) + "&port=" + strconv.Itoa(port) + "&user=postgres"
+	u := url.URL{Scheme: "postgres", Path: "/" + database, RawQuery: query}
 	return u.String()
 }

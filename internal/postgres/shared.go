@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linger is how long a shared server waits for another owner after the last one
+// defaultLinger is how long a shared server waits for another owner after the last one
 // has gone: about the time in which go test links the next package's tests.
-const linger = 5 * time.Second
+const defaultLinger = 5 * time.Second
 
 // Lease is one process's hold on a shared server. The server lives as long as
 // any lease of any process on it does, and a few seconds longer.
@@ -39,7 +40,7 @@ func Join(ctx context.Context, name string, o Options) (*Lease, error) {
 }
 
 // URL returns the connection URL of a database, as [Server.URL] does.
-func (l *Lease) URL(database string) string { return socketURL(l.dir, 5432, database) }
+func (l *Lease) URL(database string) string { return socketURL(l.dir, socketPort, database) }
 
 // Release gives up the hold. The lease must not be used afterwards.
 func (l *Lease) Release() error {
@@ -105,25 +106,26 @@ func isGone(err error) bool {
 }
 
 func startShared(ctx context.Context, o Options) (*Lease, error) {
-	s, err := create(ctx, o)
+	c, err := newCluster(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := s.launchShared(ctx)
+	lease, err := c.launchShared(ctx, cmp.Or(o.Linger, defaultLinger))
 	if err != nil {
-		// Without a lease the keeper, if it runs, removes the folder.
-		return nil, errors.Join(err, s.folder.unlock())
+		// If the keeper runs, it removes the folder, for want of leases; if
+		// not, the next start does.
+		return nil, errors.Join(err, c.folder.unlock())
 	}
 	// The keeper has the locks now.
-	return lease, s.folder.unlock()
+	return lease, c.folder.unlock()
 }
 
-func (s *Server) launchShared(ctx context.Context) (*Lease, error) {
-	fifo := s.folder.fifo()
+func (c *cluster) launchShared(ctx context.Context, linger time.Duration) (*Lease, error) {
+	fifo := c.folder.fifo()
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		return nil, fmt.Errorf("make %s: %w", fifo, err)
 	}
-	if err := os.Chown(fifo, s.runAs.uid, s.runAs.gid); err != nil {
+	if err := os.Chown(fifo, c.runAs.uid, c.runAs.gid); err != nil {
 		return nil, err
 	}
 	// Opening one end of a named pipe waits for the other, so both are opened
@@ -138,11 +140,11 @@ func (s *Server) launchShared(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	defer reading.Close()
-	lease, err := takeLease(s.folder.dir)
+	lease, err := takeLease(c.folder.dir)
 	if err != nil {
 		return nil, err
 	}
-	k, err := startKeeper(s.folder, s.inst, s.runAs, reading, fifo, linger)
+	k, err := startKeeper(c, reading, fifo, linger)
 	if err != nil {
 		return nil, errors.Join(err, lease.Release())
 	}
@@ -150,7 +152,7 @@ func (s *Server) launchShared(ctx context.Context) (*Lease, error) {
 	if err := errors.Join(k.readPid(ctx), k.cmd.Process.Release()); err != nil {
 		return nil, errors.Join(err, lease.Release())
 	}
-	if err := awaitReady(ctx, lease.URL("postgres"), s.folder.log(), nil); err != nil {
+	if err := c.awaitReady(ctx, lease.URL("postgres"), nil); err != nil {
 		return nil, errors.Join(err, lease.Release())
 	}
 	return lease, nil

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -77,22 +76,24 @@ func sweepFolder(ctx context.Context, dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// stopOrphan ends a server that nobody watches and returns its lock. That the
-// lock is held proves that the process in the file is no stranger's.
+// stopOrphan ends a server that nobody watches and returns its lock.
 func stopOrphan(ctx context.Context, dir string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	text, err := os.ReadFile(postmasterPid(dir))
+	line, err := postmasterLine(dir, pidLine)
 	if err != nil {
 		return nil, err
 	}
-	first, _, _ := bytes.Cut(text, []byte("\n"))
-	pid, err := strconv.Atoi(string(first))
+	pid, err := strconv.Atoi(line)
 	if err != nil {
 		return nil, fmt.Errorf("read process id of %s: %w", dir, err)
 	}
-	if err := killAll(pid); err != nil {
-		return nil, err
+	// Without its first process a server ends by itself, and the number may be
+	// a stranger's by now.
+	if runsServer(pid, dir) {
+		if err := errors.Join(killAll(pid), removeSharedMemory(dir)); err != nil {
+			return nil, err
+		}
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -1,0 +1,156 @@
+package postgres_test
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/internal/postgres"
+)
+
+func TestServerEndsWithItsOwner(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, o *owner){
+		"killed": func(_ *testing.T, o *owner) { o.kill() },
+		"exited": func(t *testing.T, o *owner) {
+			require.NoError(t, o.stdin.Close())
+			require.NoError(t, o.cmd.Wait())
+		},
+		"killed while the server is paused": func(t *testing.T, o *owner) {
+			require.NoError(t, syscall.Kill(o.Server, syscall.SIGSTOP))
+			o.kill()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOwner(t, "private")
+			conn := connect(t, o.URL)
+			end(t, o)
+			requireGone(t, conn, o.Folder, o.Server, o.Keeper)
+		})
+	}
+}
+
+func TestNextStartRemovesWhatAKilledKeeperLeft(t *testing.T) {
+	t.Parallel()
+	orphaned, dead := newOwner(t, "private"), newOwner(t, "private")
+	conn := connect(t, orphaned.URL)
+	for _, o := range []*owner{orphaned, dead} {
+		require.NoError(t, syscall.Kill(o.Keeper, syscall.SIGKILL))
+		o.kill()
+	}
+	require.NoError(t, syscall.Kill(dead.Server, syscall.SIGKILL))
+	require.True(t, running(t, orphaned.Server), "nobody is left to stop it")
+
+	// Another test of this package may have removed one already.
+	start(t, postgres.Options{Fast: true})
+	requireGone(t, conn, orphaned.Folder, orphaned.Server)
+	require.Eventually(t, func() bool {
+		// The dead server's children may have held its lock at the first start.
+		server, err := postgres.Start(t.Context(), postgres.Options{Fast: true})
+		require.NoError(t, err)
+		require.NoError(t, server.Stop(t.Context()))
+		_, err = os.Stat(dead.Folder)
+		return os.IsNotExist(err)
+	}, patience, time.Millisecond)
+}
+
+func TestNextStartLeavesLiveServersAlone(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t, "private")
+	server := start(t, postgres.Options{Fast: true})
+	start(t, postgres.Options{Fast: true})
+	require.Equal(t, "1", query(t, o.URL, "SELECT '1'"))
+	require.Equal(t, "1", query(t, server.URL("postgres"), "SELECT '1'"))
+
+	require.NoError(t, server.Kill())
+	start(t, postgres.Options{Fast: true})
+	require.DirExists(t, server.Folder(), "it can still be restarted")
+}
+
+func TestSharedServerLivesAsLongAsAnyOwner(t *testing.T) {
+	t.Parallel()
+	const role = "test-any-owner"
+	first, second := newOwner(t, role), newOwner(t, role)
+	require.Equal(t, first.URL, second.URL)
+	conn := connect(t, first.URL)
+
+	first.kill()
+	third := newOwner(t, role)
+	require.Equal(t, first.URL, third.URL, "the one who started it is not needed")
+	second.kill()
+	// Longer than it waits for another owner.
+	_, err := conn.Exec(t.Context(), "SELECT pg_sleep(1)")
+	require.NoError(t, err)
+
+	third.kill()
+	requireGone(t, conn, first.Folder)
+	require.NotEqual(t, first.URL, newOwner(t, role).URL)
+}
+
+func TestProcessesThatJoinAtOnceShareOneServer(t *testing.T) {
+	t.Parallel()
+	var (
+		mu      sync.Mutex
+		group   sync.WaitGroup
+		folders = map[string]int{}
+	)
+	for range 8 {
+		group.Go(func() {
+			lease, err := postgres.Join(t.Context(), "test-at-once", sharedOptions())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { require.NoError(t, lease.Release()) })
+			mu.Lock()
+			defer mu.Unlock()
+			folders[lease.Folder()]++
+		})
+	}
+	group.Wait()
+	require.Len(t, folders, 1)
+}
+
+func TestJoinReplacesASharedServerThatCrashed(t *testing.T) {
+	t.Parallel()
+	const role = "test-crashed"
+	o := newOwner(t, role)
+	conn := connect(t, o.URL)
+	var pid int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
+	require.NoError(t, syscall.Kill(postmasterOf(t, o.Folder), syscall.SIGKILL))
+	requireGone(t, conn, o.Folder, pid)
+	require.Equal(t, "1", query(t, newOwner(t, role).URL, "SELECT '1'"))
+}
+
+func TestJoinRefusesBadArguments(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "../up", "Capital", "a name"} {
+		_, err := postgres.Join(t.Context(), name, sharedOptions())
+		require.ErrorContains(t, err, "small letters", name)
+	}
+	_, err := postgres.Join(t.Context(), "test-tcp", postgres.Options{TCP: true})
+	require.ErrorContains(t, err, "socket only")
+}
+
+// Not parallel: it changes the environment.
+func TestJoinRefusesARegistryThatOthersCanWrite(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	lease, err := postgres.Join(t.Context(), "test-registry", sharedOptions())
+	require.NoError(t, err)
+	require.NoError(t, lease.Release())
+	registries, err := filepath.Glob(filepath.Join(temp, "weir-[0-9]*"))
+	require.NoError(t, err)
+	require.Len(t, registries, 1)
+
+	require.NoError(t, os.Chmod(registries[0], 0o777))
+	_, err = postgres.Join(t.Context(), "test-registry", sharedOptions())
+	require.ErrorContains(t, err, "mode 0700")
+}
