@@ -81,11 +81,9 @@ func (k *checker) defaultPlan() {
 	}
 	p, ok := c.Plan(c.defaultPlan)
 	if !ok {
-		switch {
-		case len(names) == 0: // reported as missing plans
-		case c.defaultPlan == "":
-			k.report("default_plan", "is missing", "name the plan of accounts without a subscription; "+listed(names))
-		default:
+		if c.defaultPlan == "" {
+			k.report("default_plan", "is missing", "name the plan of accounts without a subscription")
+		} else {
 			k.report("default_plan", quote(c.defaultPlan)+" is not a plan of this file", k.suggest(c.defaultPlan, names))
 		}
 		return
@@ -143,19 +141,21 @@ func (k *checker) features() {
 
 // name checks the name of a plan or a feature.
 func (k *checker) name(path, what, name string) {
-	const rule = "1 to 63 characters: a-z 0-9 _ . -, beginning with a letter or digit"
-	ok := name != "" && len(name) <= maxNameBytes && !strings.ContainsRune("_.-", rune(name[0]))
-	for _, r := range name {
-		ok = ok && (r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r))
-	}
-	if ok {
+	if validName(name) {
 		return
 	}
-	suggestion := "write " + rule
-	if lower := strings.ToLower(name); lower != name && isWord(lower) && !strings.ContainsRune("_.-", rune(lower[0])) {
+	suggestion := "write 1 to 63 characters: a-z 0-9 _ . -, beginning with a letter or digit"
+	if lower := strings.ToLower(name); validName(lower) {
 		suggestion = "write " + quote(lower)
 	}
 	k.report(path, quote(name)+" is not a "+what+" name", suggestion)
+}
+
+func validName(s string) bool {
+	if s == "" || len(s) > maxNameBytes || strings.ContainsRune("_.-", rune(s[0])) {
+		return false
+	}
+	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == ""
 }
 
 // token checks an identifier that Stripe gave or gets.

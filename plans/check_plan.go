@@ -33,7 +33,7 @@ func (k *checker) plan(i int, features []string) {
 		k.rate(join(path, "rate"), p.Rate)
 	}
 	if p.PastDueGrace < 0 || p.PastDueGrace > maxGrace || p.PastDueGrace%time.Second != 0 {
-		k.report(join(path, "past_due_grace"), fmt.Sprintf("%s is not a grace: whole seconds, 0s to 90d", p.PastDueGrace), "write 7d")
+		k.report(join(path, "past_due_grace"), durationText(p.PastDueGrace)+" is not a grace: whole seconds, 0s to 90d", "write 7d")
 	}
 	for _, q := range p.quotas {
 		k.quota(path, q, features)
@@ -81,7 +81,7 @@ func (k *checker) rate(path string, r Rate) {
 		k.report(limit, message, "write the calls per window; leave the whole rate out for no rate limit")
 	}
 	if r.Window < minWindow || r.Window > maxWindow || r.Window%time.Second != 0 {
-		message := fmt.Sprintf("%s is not a window: whole seconds, 1s to 24h", r.Window)
+		message := durationText(r.Window) + " is not a window: whole seconds, 1s to 24h"
 		if !k.written(window) {
 			message = "is missing"
 		}
@@ -108,6 +108,9 @@ func (k *checker) written(path string) bool {
 func (k *checker) quota(plan string, q Quota, features []string) {
 	path := join(join(plan, "quota"), q.Feature)
 	f, ok := k.c.Feature(q.Feature)
+	if !ok && k.has("features") {
+		return // they could not be read
+	}
 	if !ok {
 		at := k.places[path] // also when its value has a problem: they are two mistakes
 		k.add(Problem{
@@ -118,16 +121,24 @@ func (k *checker) quota(plan string, q Quota, features []string) {
 	}
 	if q.BillOverage && f.Meter == "" && !k.has(join(join("features", q.Feature), "meter")) {
 		k.report(path, fmt.Sprintf("bills overage, but the feature %s has no meter", quote(q.Feature)),
-			"write meter: the event_name of a Stripe meter under features."+q.Feature+", or on_exceeded: block")
+			"write the event_name of a Stripe meter as "+join(join("features", q.Feature), "meter")+", or on_exceeded: block")
 	}
 	if reason := q.tooLarge(); reason != "" {
-		at := join(path, "included")
-		if !k.written(at) {
-			at = path
-		}
-		k.report(at, reason, "write a smaller number, or unlimited")
+		k.report(k.largest(path, q), reason, "write a smaller number, or unlimited")
 	}
 	k.thresholds(plan, path, q.WarnAt)
+}
+
+// largest is where the amount is written that breaks a limit.
+func (k *checker) largest(path string, q Quota) string {
+	included, limit := join(path, "included"), join(join(path, "overage"), "max")
+	switch {
+	case q.BillOverage && q.Included.units <= maxBillable && k.written(limit):
+		return limit
+	case k.written(included):
+		return included
+	}
+	return path // the short form
 }
 
 func (k *checker) suggestFeature(name string, features []string) string {

@@ -12,6 +12,10 @@ const (
 	maxProblems  = 100 // printed; the rest is counted
 	maxDepth     = 16  // nested mappings and lists; a valid file needs 7
 
+	// The YAML library's time and stack grow with the square of these; a valid file needs 256 and 0.
+	maxSiblings = 1000 // keys of one block mapping
+	maxBare     = 100  // keys without a value in {…}, in the whole file
+
 	maxNameBytes    = 63
 	maxMeterBytes   = 100 // Stripe's limit for a meter's event_name
 	maxPriceIDBytes = 200 // Stripe's limit for a lookup key

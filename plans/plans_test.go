@@ -119,5 +119,5 @@ func TestLoadNamesTheFile(t *testing.T) {
 	var all *plans.Errors
 	require.ErrorAs(t, err, &all)
 	require.Equal(t, path, all.File)
-	require.Equal(t, path+":1:1: default_plan: is missing; name the plan of accounts without a subscription; known here: a", err.Error())
+	require.Equal(t, path+":1:1: default_plan: is missing; name the plan of accounts without a subscription", err.Error())
 }

@@ -44,7 +44,8 @@ func (r *reader) mapping(path string, n *node, keys []key) {
 	for i, k := range keys {
 		known[i] = k.name
 	}
-	r.entries(path, n, "a mapping of "+strings.Join(known, ", "), func(f field, at string) {
+	want := "a mapping with keys such as " + strings.Join(known[:min(3, len(known))], ", ")
+	r.entries(path, n, want, func(f field, at string) {
 		for _, k := range keys {
 			if k.name == f.key {
 				k.read(at, f.value)
@@ -52,6 +53,9 @@ func (r *reader) mapping(path string, n *node, keys []key) {
 			}
 		}
 		r.report(at, f.at, "unknown key "+quote(f.key), r.suggest(f.key, known))
+		if meant := closest(f.key, known); meant != "" {
+			r.bad[join(path, meant)] = true // the key that was meant is not reported as missing
+		}
 	})
 }
 
@@ -79,7 +83,8 @@ func (r *reader) entries(path string, n *node, want string, each func(f field, p
 	}
 }
 
-// join appends a key to a dotted path; a key that is not a plain name is quoted.
+// join appends a key to a dotted path; a key that is not a plain word is quoted, so that two
+// places never have one path.
 func join(path, key string) string {
 	if !isWord(key) {
 		key = quote(key)
@@ -92,7 +97,7 @@ func join(path, key string) string {
 
 func isWord(s string) bool {
 	for _, r := range s {
-		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.", r)) {
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-') {
 			return false
 		}
 	}

@@ -139,11 +139,11 @@ func (r *reader) price(path string, n *node) string {
 	case !ok:
 		return ""
 	case !n.quoted:
-		suggestion := `write a decimal in quotes, such as "0.40"`
+		message, suggestion := quote(s)+" is not a price", `write a decimal in quotes, such as "0.40"`
 		if isDecimal(s) {
-			suggestion = "write " + quote(s) + ", with the quotes"
+			message, suggestion = s+" is a number, and money is text", "write "+quote(s)+", with the quotes"
 		}
-		r.report(path, n.at, quote(s)+" is a number, not a decimal string", suggestion)
+		r.report(path, n.at, message, suggestion)
 		return ""
 	case !isDecimal(s):
 		r.report(path, n.at, quote(s)+" is not a price", `write digits with at most 9 before and 12 after the point, such as "0.40"`)

@@ -2,16 +2,12 @@ package plans
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 )
 
-const (
-	wordUnlimited   = "unlimited"
-	suggestDuration = "write a number with a unit: 30s, 1m, 24h, 7d"
-)
+const wordUnlimited = "unlimited"
 
 // parseCount reads a whole number as a plan file writes it: digits, with single underscores
 // between them for the eye. On failure it says what is wrong and what to write.
@@ -19,7 +15,7 @@ func parseCount(text string) (n int64, message, suggestion string) {
 	digits := strings.ReplaceAll(text, "_", "")
 	switch {
 	case strings.HasPrefix(text, "-") && isDigits(digits[1:]):
-		return 0, text + " is negative", "0 means none, unlimited means no bound"
+		return 0, quote(text) + " is negative", "write 0 or more"
 	case !isDigits(digits) || strings.HasPrefix(text, "_") || strings.HasSuffix(text, "_") || strings.Contains(text, "__"):
 		return 0, quote(text) + " is not a whole number", suggestCount(text)
 	case len(digits) > 1 && digits[0] == '0':
@@ -68,31 +64,6 @@ func grouped(digits string) string {
 	return b.String()
 }
 
-// parseDuration reads Go's duration syntax plus days: "7d", "1d12h", "90s". A day is 24 hours.
-func parseDuration(text string) (time.Duration, error) {
-	days, rest, found := strings.Cut(text, "d")
-	if !found {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return 0, fmt.Errorf("%s is not a duration", quote(text))
-		}
-		return d, nil
-	}
-	n, err := strconv.ParseInt(days, 10, 32)
-	if err != nil || !isDigits(days) || n > 100_000 {
-		return 0, fmt.Errorf("%s is not a duration", quote(text))
-	}
-	d := time.Duration(n) * 24 * time.Hour
-	if rest == "" {
-		return d, nil
-	}
-	more, err := time.ParseDuration(rest)
-	if err != nil || more < 0 {
-		return 0, fmt.Errorf("%s is not a duration", quote(text))
-	}
-	return d + more, nil // each is under 2^62 ns: 100,000 days, and more is checked by the caller's bounds
-}
-
 // scalar returns the text of a single value, or reports that n is none.
 func (r *reader) scalar(path string, n *node, want string) (string, bool) {
 	switch n.kind {
@@ -139,8 +110,12 @@ func (r *reader) amount(path string, n *node) (Amount, bool) {
 				return Unlimited(), true
 			}
 			fallthrough
-		case "-1", "infinite", "infinity", "inf", ".inf", "none", "max":
+		case "infinite", "infinity", "inf", ".inf", "none", "max":
 			r.report(path, n.at, quote(n.text)+" is not a count", "write unlimited for no bound, 0 for none")
+			return Amount{}, false
+		}
+		if digits, negative := strings.CutPrefix(n.text, "-"); negative && isDigits(digits) && !n.quoted {
+			r.report(path, n.at, quote(n.text)+" is negative", "write unlimited for no bound, 0 for none")
 			return Amount{}, false
 		}
 	}
@@ -184,7 +159,7 @@ func (r *reader) duration(path string, n *node) time.Duration {
 	}
 	d, err := parseDuration(s)
 	if err != nil {
-		r.report(path, n.at, err.Error(), suggestDuration)
+		r.report(path, n.at, err.Error(), suggestDuration(s))
 	}
 	return d
 }

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -61,90 +59,6 @@ func parseTree(data []byte, ps *problems) *node {
 	return nil
 }
 
-// sourceText checks what can be said of the bytes before they are YAML.
-func sourceText(data []byte) (string, *Problem) {
-	if len(data) > maxFileBytes {
-		return "", &Problem{
-			Message:    "the file is larger than 1 MiB",
-			Suggestion: fmt.Sprintf("a plan file holds at most %d plans", maxPlans),
-		}
-	}
-	src := strings.TrimPrefix(string(data), "\ufeff")
-	line, column := 1, 1
-	for i, r := range src {
-		_, size := utf8.DecodeRuneInString(src[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			return "", &Problem{Line: line, Column: column, Message: "this is not UTF-8", Suggestion: "save the file as UTF-8"}
-		case r == '\n':
-			line, column = line+1, 0
-		case r == '\r' && strings.HasPrefix(src[i+1:], "\n"):
-		case r != '\t' && (r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' || r == '\ufeff'):
-			return "", &Problem{
-				Line: line, Column: column,
-				Message:    fmt.Sprintf("the control character %U is not allowed in a plan file", r),
-				Suggestion: "delete it",
-			}
-		}
-		column++
-	}
-	return src, nil
-}
-
-// tokenize refuses, before anything recursive runs, what a plan file never needs.
-func tokenize(src string) (token.Tokens, *Problem) {
-	tokens := lexer.Tokenize(src)
-	depth, documents, content := 0, 0, false
-	dashLine := 0
-	for _, tk := range tokens {
-		message, suggestion := refusedSyntax(tk)
-		switch tk.Type {
-		case token.MappingStartType, token.SequenceStartType:
-			depth++
-		case token.MappingEndType, token.SequenceEndType:
-			depth--
-		case token.SequenceEntryType:
-			if tk.Position.Line == dashLine {
-				message, suggestion = "a list directly inside a list", "no key of a plan file takes one"
-			}
-			dashLine = tk.Position.Line
-		case token.DocumentHeaderType:
-			if documents++; documents > 1 || content {
-				message, suggestion = "a second YAML document begins here", "keep one document per plan file"
-			}
-		}
-		if depth > maxDepth || tk.Position.IndentLevel > maxDepth {
-			message, suggestion = fmt.Sprintf("nested deeper than %d levels", maxDepth), "a plan file needs 7"
-		}
-		if message != "" {
-			return nil, &Problem{Line: tk.Position.Line, Column: tk.Position.Column, Message: message, Suggestion: suggestion}
-		}
-		content = content || tk.Type != token.CommentType && tk.Type != token.DocumentHeaderType
-	}
-	if !content {
-		return nil, &Problem{Message: "the file is empty", Suggestion: "begin with currency, default_plan, features and plans"}
-	}
-	return tokens, nil
-}
-
-func refusedSyntax(tk *token.Token) (message, suggestion string) {
-	switch tk.Type {
-	case token.AnchorType, token.AliasType:
-		return "anchors (&) and aliases (*) are not allowed in a plan file", "write the value out, or put it in quotes"
-	case token.MergeKeyType:
-		return "merge keys (<<) are not allowed in a plan file", "write the keys out"
-	case token.TagType:
-		return "tags (!) are not allowed in a plan file", "delete the tag, or put the value in quotes"
-	case token.DirectiveType:
-		return "directives (%) are not allowed in a plan file", "delete the line"
-	case token.LiteralType, token.FoldedType:
-		return "block text (| and >) is not allowed in a plan file", "write the text on one line, in quotes"
-	case token.MappingKeyType:
-		return "the form \"? key\" is not allowed in a plan file", "write key: value"
-	}
-	return "", ""
-}
-
 // parseTokens runs the YAML library and turns its tree into nodes.
 func parseTokens(tokens token.Tokens) (*node, *Problem) {
 	// Duplicate keys are found later, together with everything else that is wrong.
@@ -157,7 +71,7 @@ func parseTokens(tokens token.Tokens) (*node, *Problem) {
 			return convert(doc.Body, place{1, 1}, 0)
 		}
 	}
-	return nil, &Problem{Message: "the file is empty", Suggestion: "begin with currency, default_plan, features and plans"}
+	return nil, &Problem{Message: "the file is empty", Suggestion: suggestBegin}
 }
 
 func syntaxProblem(err error) *Problem {
