@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weirhq/weir/internal/postgres"
@@ -75,6 +74,9 @@ func Server(t testing.TB) *postgres.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the server's log ends with\n%s", server.Log())
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), tearDownTime)
 		defer cancel()
 		if err := server.Stop(ctx); err != nil {
@@ -109,7 +111,7 @@ func fresh(t testing.TB, choose func(context.Context, *admin) (string, error)) s
 		ctx, cancel := context.WithTimeout(context.Background(), tearDownTime)
 		defer cancel()
 		err := withAdmin(ctx, base, func(a *admin) error {
-			return a.exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
+			return a.drop(ctx, name)
 		})
 		if err != nil {
 			t.Errorf("drop test database %s: %v", name, err)
