@@ -75,6 +75,9 @@ type Config struct {
 	// HTTPClient sends webhooks; nil is a client with a timeout of 10 s.
 	HTTPClient *http.Client
 
+	// WantedEventsOnly makes no events that no endpoint wants: the events API
+	// does not list them, and large runs take less time and memory.
+	WantedEventsOnly bool
 	// HistorySize bounds each of the logs: calls, deliveries, events. The
 	// oldest are forgotten. Zero is 100,000.
 	HistorySize int

@@ -97,8 +97,8 @@ func (s *Server) renew(sub *subscription, at time.Time) {
 	for _, it := range over {
 		billLicensed(inv, it, false)
 	}
-	s.emit(at, "customer.subscription.updated", s.subscriptionShape(sub), before)
 	s.issue(inv, at, after(s.cfg.GracePeriod))
+	s.emit(at, "customer.subscription.updated", s.subscriptionShape(sub), before)
 }
 
 // endTrial makes a trial active, or pauses or cancels the subscription when

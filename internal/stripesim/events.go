@@ -80,7 +80,22 @@ func (s *Server) versions() map[version]bool {
 // emit makes an event about an object as it is now. before, if any, is how the
 // object was: its differences become previous_attributes.
 func (s *Server) emit(at time.Time, kind string, r render, before shapes) {
-	s.publish(at, s.build(at, kind, r, before))
+	if s.wanted(kind) {
+		s.publish(at, s.build(at, kind, r, before))
+	}
+}
+
+// wanted is false for events that Config.WantedEventsOnly leaves out.
+func (s *Server) wanted(kind string) bool {
+	if !s.cfg.WantedEventsOnly {
+		return true
+	}
+	for _, e := range s.endpoints.rows {
+		if !e.thin && e.wants(kind) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Server) publish(at time.Time, e *event) {
@@ -109,7 +124,7 @@ func (s *Server) build(at time.Time, kind string, r render, before shapes) *even
 // encode is for values that the simulator itself built; if one is no JSON, that
 // is logged and null goes out.
 func (s *Server) encode(v any) json.RawMessage {
-	body, err := json.Marshal(v)
+	body, err := encode(v)
 	if err != nil {
 		s.log.Error("the simulator made an event that is no JSON", "error", err)
 		return json.RawMessage("null")

@@ -161,9 +161,12 @@ func (s *Server) issue(inv *invoice, at time.Time, w wait) {
 	case w.draft:
 		s.scheduleFinalization(inv, at.Add(w.grace))
 	}
-	inv.announced = s.build(at, "invoice.created", s.invoiceShape(inv), nil)
-	inv.announced.invoice = inv
-	s.publish(at, inv.announced)
+	inv.announced = &event{}
+	if s.wanted("invoice.created") {
+		inv.announced = s.build(at, "invoice.created", s.invoiceShape(inv), nil)
+		inv.announced.invoice = inv
+		s.publish(at, inv.announced)
+	}
 	if inv.autoAdvance && !w.draft {
 		s.finalize(inv, at)
 	}

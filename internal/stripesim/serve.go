@@ -1,7 +1,6 @@
 package stripesim
 
 import (
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -103,7 +102,7 @@ func (s *Server) execute(c *call, h handler) reply {
 		}
 		return failure(fault, c.id)
 	}
-	body, err := json.Marshal(result)
+	body, err := encode(result)
 	if err != nil {
 		s.log.Error("the simulator made an answer that is no JSON", "path", c.request.URL.Path, "error", err)
 		return failure(&apiError{status: http.StatusInternalServerError, typ: typeAPI, message: err.Error()}, c.id)
@@ -112,7 +111,7 @@ func (s *Server) execute(c *call, h handler) reply {
 }
 
 func failure(e *apiError, requestID string) reply {
-	body, err := json.Marshal(e.body(requestID))
+	body, err := encode(e.body(requestID))
 	if err != nil {
 		body = []byte(`{"error":{"type":"api_error","message":"unprintable error"}}`)
 	}

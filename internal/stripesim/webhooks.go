@@ -5,7 +5,6 @@ import (
 	"container/heap"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -128,7 +127,10 @@ func (s *Server) takeDelivery(now time.Time) *delivery {
 // without the lock.
 func (s *Server) attempt(ctx context.Context, d *delivery, at time.Time) {
 	s.mu.Lock()
-	if d.over || !d.endpoint.enabled {
+	if !d.endpoint.enabled {
+		s.conclude(d, at)
+	}
+	if d.over {
 		s.mu.Unlock()
 		return
 	}
@@ -188,7 +190,7 @@ func (s *Server) sign(d *delivery, at time.Time) ([]byte, string) {
 	if !d.endpoint.thin {
 		payload = s.renderEvent(d.event, d.endpoint.version)
 	}
-	body, err := json.MarshalIndent(payload, "", "  ")
+	body, err := indented(payload)
 	if err != nil {
 		s.log.Error("the simulator made a webhook that is no JSON", "event", d.event.id, "error", err)
 	}
@@ -208,11 +210,7 @@ func (s *Server) finish(d *delivery, entry Delivery, acked bool) {
 	s.sent.add(&entry)
 	s.log.Debug("stripe simulator delivered", "event", d.event.id, "type", d.event.kind, "status", entry.Status, "fault", entry.Fault, "error", entry.Err)
 	if acked {
-		d.over = true
-		d.event.pending--
-		if d.event.invoice != nil && d.event.pending == 0 {
-			s.acknowledged(d.event.invoice, entry.At)
-		}
+		s.conclude(d, entry.At)
 		return
 	}
 	if d.attempts > len(s.cfg.RetryDelays) {
@@ -220,6 +218,15 @@ func (s *Server) finish(d *delivery, entry Delivery, acked bool) {
 		return
 	}
 	s.enqueue(d, entry.At.Add(s.cfg.RetryDelays[d.attempts-1]))
+}
+
+// conclude ends a delivery that was acknowledged, or that nobody waits for.
+func (s *Server) conclude(d *delivery, at time.Time) {
+	d.over = true
+	d.event.pending--
+	if d.event.invoice != nil && d.event.pending == 0 {
+		s.acknowledged(d.event.invoice, at)
+	}
 }
 
 // Deliveries are the attempts to deliver webhooks so far, oldest first, at most
