@@ -48,7 +48,7 @@ func (b *Biller) closeStep(ctx context.Context, sql string) (n int64, err error)
 func (b *Biller) noteGivenUp(ctx context.Context) error {
 	_, err := b.db.Exec(ctx, `SELECT weir.find('given_up', p.id::text, p.account_id, 'closed at its deadline without waiting for: ' || p.given_up
 			|| '. What they still bring is late', p.closed_at)
-		FROM weir.periods p WHERE p.given_up IS NOT NULL AND p.closed_at > $1 - interval '2 days'
+		FROM weir.periods p WHERE p.given_up IS NOT NULL AND p.closed_at > $1::timestamptz - interval '2 days'
 		  AND NOT EXISTS (SELECT FROM weir.findings f WHERE f.kind = 'given_up' AND f.subject = p.id::text)`, b.now())
 	if err != nil {
 		return fmt.Errorf("note what close gave up: %w", err)

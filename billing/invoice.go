@@ -177,11 +177,11 @@ func storeLines(ctx context.Context, tx pgx.Tx, inv *invoice, lines []invoiceLin
 func (b *Biller) noteOverbilled(ctx context.Context, tx pgx.Tx, id string, now time.Time) error {
 	_, err := tx.Exec(ctx, `
 		SELECT weir.find(CASE WHEN x.late < 0 THEN 'overbilled' ELSE 'late' END, x.key::text, k.account_id,
-			CASE WHEN x.late < 0 THEN format('%s units more than were counted are on invoice %s: a credit note settles it', -x.late, $1)
-			     ELSE format('%s billable units are not on invoice %s: they are late, policy %s', x.late, $1, k.late) END, $2)
+			CASE WHEN x.late < 0 THEN format('%s units more than were counted are on invoice %s: a credit note settles it', -x.late, $1::text)
+			     ELSE format('%s billable units are not on invoice %s: they are late, policy %s', x.late, $1::text, k.late) END, $2::timestamptz)
 		FROM weir.books x JOIN weir.keys k ON k.key = x.key
-		WHERE x.final AND x.late <> 0 AND (x.final_by = 'invoice ' || $1 OR x.key IN (
-			SELECT i.key FROM weir.invoiced i JOIN weir.invoice_lines l ON l.line = i.line WHERE l.invoice = $1))`, id, now)
+		WHERE x.final AND x.late <> 0 AND (x.final_by = 'invoice ' || $1::text OR x.key IN (
+			SELECT i.key FROM weir.invoiced i JOIN weir.invoice_lines l ON l.line = i.line WHERE l.invoice = $1::text))`, id, now)
 	if err == nil {
 		_, err = tx.Exec(ctx, `UPDATE weir.findings f SET cleared_at = $1, cleared_by = 'the books' FROM weir.books x
 			WHERE f.cleared_at IS NULL AND f.kind IN ('late', 'overbilled') AND f.subject = x.key::text AND x.late = 0`, now)

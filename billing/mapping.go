@@ -102,8 +102,9 @@ func (b *Biller) link(ctx context.Context, tx pgx.Tx, account, customer string, 
 }
 
 func (b *Biller) setMapping(ctx context.Context, tx pgx.Tx, account int64, customer, source, actor string, now time.Time) error {
-	_, err := tx.Exec(ctx, `UPDATE weir.customers SET account_id = $2, source = $3, mapped_at = $4, derived = NULL, wanted = wanted + 1, deleted = false
-		WHERE customer = $1`, customer, account, source, now)
+	read := source == "metadata" // by a sync, which goes on with what it has read
+	_, err := tx.Exec(ctx, `UPDATE weir.customers SET account_id = $2, source = $3, mapped_at = $4, derived = NULL, deleted = false,
+		wanted = wanted + CASE WHEN $5 THEN 0 ELSE 1 END WHERE customer = $1`, customer, account, source, now, read)
 	if err == nil {
 		_, err = tx.Exec(ctx, "INSERT INTO weir.mapping_log (customer, account_id, source, actor, at) VALUES ($1, $2, $3, $4, $5)",
 			customer, account, source, actor, now)
@@ -113,6 +114,9 @@ func (b *Biller) setMapping(ctx context.Context, tx pgx.Tx, account int64, custo
 	}
 	if err != nil {
 		return fmt.Errorf("map customer %s: %w", customer, err)
+	}
+	if read {
+		return nil
 	}
 	return b.nudge(ctx, tx, SyncArgs{Customer: customer})
 }

@@ -124,7 +124,7 @@ func (b *Biller) wakeEnded(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("wake ended periods: %w", err)
 	}
 	rows, err := b.db.Query(ctx, `SELECT b.key FROM weir.books b JOIN weir.totals t ON t.key = b.key JOIN weir.keys k ON k.key = b.key JOIN weir.periods p ON p.id = k.period_id
-		WHERE (b.overage, b.not_billable) IS DISTINCT FROM (t.overage, t.not_billable) AND p.closed_at > $1 - interval '40 days' ORDER BY b.key LIMIT 5000`, now)
+		WHERE (b.overage, b.not_billable) IS DISTINCT FROM (t.overage, t.not_billable) AND p.closed_at > $1::timestamptz - interval '40 days' ORDER BY b.key LIMIT 5000`, now)
 	if err != nil {
 		return fmt.Errorf("find books to make again: %w", err)
 	}

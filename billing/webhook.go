@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +18,9 @@ import (
 
 // maxWebhookBytes bounds a webhook's body; Stripe's events are far smaller.
 const maxWebhookBytes = 1 << 20
+
+// signatureAge is how old a signature may be; each attempt of Stripe's has a new one.
+const signatureAge = webhook.DefaultTolerance
 
 // errBody is a webhook that cannot be what Stripe sends; its text goes to the log, not to the sender.
 type errBody struct{ err error }
@@ -75,11 +81,31 @@ func (b *Biller) checkSignature(body []byte, header string) error {
 	}
 	var last error
 	for _, secret := range b.cfg.WebhookSecrets {
-		if last = webhook.ValidatePayload(body, header, secret); last == nil {
-			return nil
+		if last = webhook.ValidatePayloadIgnoringTolerance(body, header, secret); last == nil {
+			return b.checkAge(header)
 		}
 	}
 	return last
+}
+
+// checkAge refuses a signature that was made more than 5 minutes ago, or ahead, by business time: a replayed one. The
+// library compares with the machine's clock, which is neither the database's nor a simulation's.
+func (b *Biller) checkAge(header string) error {
+	for part := range strings.SplitSeq(header, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		if name != "t" {
+			continue
+		}
+		sec, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return errors.New("the signature's timestamp is no number")
+		}
+		if age := b.now().Sub(time.Unix(sec, 0)); age.Abs() > signatureAge {
+			return fmt.Errorf("the signature is %s old, at most %s are allowed", age.Round(time.Second), signatureAge)
+		}
+		return nil
+	}
+	return errors.New("the signature has no timestamp")
 }
 
 // parseEvent reads what an event of either style has in common; created is a number in one and a string in the other.
