@@ -47,3 +47,13 @@ func Totals(ctx context.Context, db DB, account string, after time.Time) ([]Tota
 	totals, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Total])
 	return totals, wrap("read totals", err)
 }
+
+// AccountIDs lists the database's ids of accounts above after, ascending, at most most of them.
+func AccountIDs(ctx context.Context, db DB, after int64, most int) ([]int64, error) {
+	rows, err := db.Query(ctx, "SELECT id FROM weir.accounts WHERE id > $1 ORDER BY id LIMIT $2", after, most)
+	if err != nil {
+		return nil, wrap("list accounts", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	return ids, wrap("list accounts", err)
+}
