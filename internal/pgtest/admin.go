@@ -76,7 +76,10 @@ func (a *admin) exec(ctx context.Context, sql string) error {
 // sweep drops what killed runs left behind: databases that are named as they
 // are named here, too old to belong to a live run, and without connections.
 func (a *admin) sweep(ctx context.Context) error {
-	names, err := a.named(ctx, "weir_")
+	// Trying to drop one that is in use takes 5 seconds to fail.
+	const unused = `SELECT datname::text FROM pg_database WHERE starts_with(datname, 'weir_')
+		AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE pg_stat_activity.datname = pg_database.datname)`
+	names, err := a.names(ctx, unused)
 	if err != nil {
 		return err
 	}
@@ -111,9 +114,8 @@ func (a *admin) expired(name string) bool {
 	return false
 }
 
-// named returns the databases whose names start with prefix.
-func (a *admin) named(ctx context.Context, prefix string) ([]string, error) {
-	rows, err := a.conn.Query(ctx, "SELECT datname::text FROM pg_database WHERE starts_with(datname, $1)", prefix)
+func (a *admin) names(ctx context.Context, query string, args ...any) ([]string, error) {
+	rows, err := a.conn.Query(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

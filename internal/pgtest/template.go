@@ -37,7 +37,8 @@ func (a *admin) template(ctx context.Context, key string, migrate migrateFunc) (
 
 // current returns the newest template of an id that is not too old, or "".
 func (a *admin) current(ctx context.Context, id string) (string, error) {
-	names, err := a.named(ctx, templatePrefix)
+	const query = "SELECT datname::text FROM pg_database WHERE starts_with(datname, $1)"
+	names, err := a.names(ctx, query, templatePrefix)
 	if err != nil {
 		return "", err
 	}
