@@ -182,7 +182,7 @@ func (k *checker) label(path, s string) {
 	switch {
 	case utf8.RuneCountInString(s) > maxLabelRunes:
 		k.report(path, fmt.Sprintf("%s has more than %d characters", quote(s), maxLabelRunes), "shorten it")
-	case strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) || r == '\u2028' || r == '\u2029' }):
+	case strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }):
 		k.report(path, quote(s)+" has a character that cannot be shown", "delete it")
 	}
 }

@@ -117,7 +117,7 @@ func quote(s string) string {
 	if utf8.RuneCountInString(s) > most {
 		s = string([]rune(s)[:most]) + "…"
 	}
-	return strconv.QuoteToGraphic(s)
+	return strconv.Quote(s)
 }
 
 // printable replaces what would break a line or a terminal.

@@ -1,7 +1,6 @@
 package plans
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -143,14 +142,22 @@ func choose(yes bool, a, b string) string {
 // Decode reads what MarshalJSON wrote, also after Postgres stored it as jsonb, and validates it
 // like a file. The error is an *Errors without lines when the content is not valid.
 func Decode(data []byte) (*Catalog, error) {
-	var in jsonCatalog
-	dec := json.NewDecoder(bytes.NewReader(data))
-	if err := dec.Decode(&in); err != nil {
+	if len(data) > maxEncodedBytes {
+		return nil, fmt.Errorf("decode plan catalog: %d bytes are more than %d", len(data), maxEncodedBytes)
+	}
+	var head struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
 		return nil, fmt.Errorf("decode plan catalog: %w", err)
 	}
-	if in.Format != format {
+	if head.Format != format {
 		return nil, fmt.Errorf("decode plan catalog: its format is %d, this program reads %d: "+
-			"update the program that is older", in.Format, format)
+			"update the program that is older", head.Format, format)
+	}
+	var in jsonCatalog
+	if err := json.Unmarshal(data, &in); err != nil {
+		return nil, fmt.Errorf("decode plan catalog: %w", err)
 	}
 	d := &decoder{}
 	c := d.catalog(in)

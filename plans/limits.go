@@ -5,12 +5,13 @@ import "time"
 // What a plan file may hold at most. Past each of these the file is refused with an error that
 // names the limit; docs/plan-file.md lists them for the people who write plan files.
 const (
-	maxFileBytes = 1 << 20
-	maxPlans     = 256
-	maxFeatures  = 256
-	maxPrices    = 100 // per plan
-	maxProblems  = 100 // printed; the rest is counted
-	maxDepth     = 16  // nested mappings and lists; a valid file needs 7
+	maxFileBytes    = 1 << 20
+	maxEncodedBytes = 32 << 20 // of the JSON form, whose defaults are spelled out; a full file gives 20 MiB
+	maxPlans        = 256
+	maxFeatures     = 256
+	maxPrices       = 100 // per plan
+	maxProblems     = 100 // printed; the rest is counted
+	maxDepth        = 16  // nested mappings and lists; a valid file needs 7
 
 	// The YAML library's time and stack grow with the square of these; a valid file needs 256 and 0.
 	maxSiblings = 1000 // keys of one block mapping
