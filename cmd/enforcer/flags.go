@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// options are the flags. A flag that is not given is read from the environment variable that its tag from names.
+type options struct {
+	DatabaseURL     string `name:"database-url" from:"DATABASE_URL" placeholder:"URL" help:"The database; with a password in it only by $DATABASE_URL or --database-url-file."`
+	DatabaseURLFile string `name:"database-url-file" from:"DATABASE_URL_FILE" placeholder:"FILE" help:"File with the database's URL ($DATABASE_URL_FILE)."`
+	ListenURL       string `name:"listen-url" from:"WEIR_LISTEN_URL" placeholder:"URL" help:"Direct database connection for LISTEN, where the other goes through a transaction pooler ($WEIR_LISTEN_URL)."`
+	ListenURLFile   string `name:"listen-url-file" from:"WEIR_LISTEN_URL_FILE" placeholder:"FILE" help:"File with it ($WEIR_LISTEN_URL_FILE)."`
+	Plans           string `name:"plans" from:"WEIR_PLANS" placeholder:"FILE" help:"Plan file, published where the database has none ($WEIR_PLANS)."`
+	JournalDir      string `name:"journal-dir" from:"WEIR_JOURNAL_DIR" placeholder:"DIR" help:"Where counters survive the process ($WEIR_JOURNAL_DIR). Default: $STATE_DIRECTORY, else the user's state folder."`
+	Addr            string `name:"addr" from:"WEIR_ADDR" default:"127.0.0.1:8787" help:"host:port, or a Unix socket's path, to serve on ($WEIR_ADDR)."`
+	APITokenFile    string `name:"api-token-file" from:"WEIR_API_TOKEN_FILE" placeholder:"FILE" help:"File with the bearer token that callers show ($WEIR_API_TOKEN_FILE, or $WEIR_API_TOKEN itself). Without a token only loopback and Unix sockets are served."`
+
+	FlushInterval time.Duration `name:"flush-interval" from:"WEIR_FLUSH_INTERVAL" default:"1s" help:"How often usage is sent, 50ms to 1m ($WEIR_FLUSH_INTERVAL)."`
+	MaxWait       time.Duration `name:"max-wait" from:"WEIR_MAX_WAIT" default:"250ms" help:"How long a call may wait for the database or other nodes, 10ms to 10s ($WEIR_MAX_WAIT)."`
+	StopTimeout   time.Duration `name:"stop-timeout" from:"WEIR_STOP_TIMEOUT" default:"20s" help:"How long a stop waits for calls and reservations in flight, and again for the database ($WEIR_STOP_TIMEOUT)."`
+	DraftHeaders  bool          `name:"draft-headers" from:"WEIR_DRAFT_HEADERS" help:"Add the IETF draft's RateLimit and RateLimit-Policy fields ($WEIR_DRAFT_HEADERS)."`
+	Name          string        `name:"name" from:"WEIR_NODE_NAME" help:"What this node is called for people ($WEIR_NODE_NAME). Default: host and process."`
+	LogFormat     string        `name:"log-format" from:"WEIR_LOG_FORMAT" enum:"text,json" default:"text" help:"text or json ($WEIR_LOG_FORMAT)."`
+	LogLevel      string        `name:"log-level" from:"WEIR_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error ($WEIR_LOG_LEVEL)."`
+
+	apiToken string
+}
+
+// errHelp ends run after the help was printed.
+var errHelp = errors.New("help was printed")
+
+// parse reads flags and environment and says everything that is wrong with them at once.
+func parse(args []string, env func(string) string, stdout, stderr io.Writer) (o options, err error) {
+	helped := false
+	parser, err := kong.New(&o,
+		kong.Name("enforcer"),
+		kong.Description("Decides over HTTP whether an API's customer may spend one more unit, and counts it. Routes: docs/http.md, or GET /openapi.json."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { helped = true }),
+		kong.Resolvers(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+			if v := env(flag.Tag.Get("from")); v != "" {
+				return v, nil
+			}
+			return nil, nil //nolint:nilnil // kong's way to say that there is none
+		})),
+	)
+	if err != nil {
+		return o, fmt.Errorf("read flags: %w", err)
+	}
+	if _, err := parser.Parse(args); err != nil && !helped {
+		return o, fmt.Errorf("%w: `enforcer --help` lists the flags", err)
+	}
+	if helped {
+		return o, errHelp
+	}
+	return o, o.secrets(args, env)
+}
+
+// secrets reads what must not stand on a command line, where every user of the machine can read it.
+func (o *options) secrets(args []string, env func(string) string) error {
+	var wrong []error
+	note := func(err error) {
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	note(hasPassword("--database-url", "DATABASE_URL", o.DatabaseURL, args))
+	note(hasPassword("--listen-url", "WEIR_LISTEN_URL", o.ListenURL, args))
+	note(fromFile(&o.DatabaseURL, o.DatabaseURLFile, "DATABASE_URL"))
+	note(fromFile(&o.ListenURL, o.ListenURLFile, "WEIR_LISTEN_URL"))
+	o.apiToken = env("WEIR_API_TOKEN")
+	note(fromFile(&o.apiToken, o.APITokenFile, "WEIR_API_TOKEN"))
+	if o.DatabaseURL == "" {
+		note(errors.New("DATABASE_URL is not set: give it the database's URL, postgres://user:password@host:5432/name"))
+	}
+	if o.apiToken != "" && (len(o.apiToken) < 16 || strings.ContainsFunc(o.apiToken, func(r rune) bool { return r <= ' ' || r > '~' })) {
+		note(errors.New("WEIR_API_TOKEN must be at least 16 characters of printable ASCII without blanks: `openssl rand -hex 32` makes one"))
+	}
+	if o.StopTimeout < time.Second || o.StopTimeout > time.Hour {
+		note(fmt.Errorf("--stop-timeout is %s: use 1s to 1h", o.StopTimeout))
+	}
+	return errors.Join(wrong...)
+}
+
+// hasPassword refuses a URL with a password that was given as an argument.
+func hasPassword(flag, variable, value string, args []string) error {
+	given := false
+	for _, a := range args {
+		given = given || a == flag || strings.HasPrefix(a, flag+"=")
+	}
+	if !given {
+		return nil
+	}
+	u, err := url.Parse(value)
+	if err == nil && u.User != nil {
+		if _, has := u.User.Password(); !has && !u.Query().Has("password") {
+			return nil
+		}
+	} else if err == nil && !strings.Contains(value, "password") {
+		return nil
+	}
+	return fmt.Errorf("%s holds a password, which every user of this machine can read: use $%s or %s-file", flag, variable, flag)
+}
+
+const maxSecretBytes = 64 << 10
+
+func fromFile(value *string, path, variable string) error {
+	if path == "" {
+		return nil
+	}
+	if *value != "" {
+		return fmt.Errorf("%s and the file %s are both given: use one", variable, path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", variable, err)
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, maxSecretBytes))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", variable, err)
+	}
+	if *value = strings.TrimSpace(string(b)); *value == "" {
+		return fmt.Errorf("read %s: the file %s is empty", variable, path)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	runner "github.com/oklog/run"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/weirhq/weir/enforcer"
+	"github.com/weirhq/weir/internal/edge/api"
+	"github.com/weirhq/weir/plans"
+)
+
+// Limits of a connection to the API. A client that is slower is cut off.
+const (
+	headerTime     = 5 * time.Second
+	readTime       = 10 * time.Second
+	writeTime      = 20 * time.Second // from the end of the header to the end of the answer
+	idleTime       = 2 * time.Minute
+	maxHeaderBytes = 32 << 10 // forward-auth passes the client's headers on
+)
+
+// run is the process: it serves until ctx ends or a signal comes, then drains HTTP and stops the enforcer. It prints
+// the address that it serves on. Errors say what to do.
+func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
+	o, err := parse(args, env, stdout, stderr)
+	if errors.Is(err, errHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	logger := newLogger(&o, stderr)
+	e, pool, err := newEnforcer(ctx, &o, logger)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	start := newStarter(e, logger)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	handler, err := api.New(api.Config{
+		Enforcer: e, Registry: registry, Logger: logger, Token: o.apiToken, NotReady: start.why, Draft: o.DraftHeaders,
+	})
+	if err != nil {
+		return err
+	}
+	l, err := listen(ctx, "WEIR_ADDR", o.Addr, o.apiToken != "")
+	if err != nil {
+		return err
+	}
+	var g runner.Group
+	serve(&g, l, newServer(handler, logger), start, o.StopTimeout)
+	starting, cancel := context.WithCancel(ctx)
+	g.Add(func() error { return start.run(starting) }, func(error) { cancel() })
+	g.Add(runner.SignalHandler(ctx, os.Interrupt, syscall.SIGTERM))
+	_, _ = fmt.Fprintf(stdout, "enforcer: serving on %s\n", where(l))
+	err = g.Run()
+	if errors.Is(err, runner.ErrSignal) || ctx.Err() != nil {
+		err = nil
+	}
+	logger.Info("stopping: usage is stored and leases go back")
+	ending, done := context.WithTimeout(context.WithoutCancel(ctx), o.StopTimeout)
+	defer done()
+	return errors.Join(err, e.Stop(ending))
+}
+
+// serve adds a server to the group. At the end it takes no new calls and answers those that it has.
+func serve(g *runner.Group, l net.Listener, server *http.Server, start *starter, stopTime time.Duration) {
+	g.Add(func() error {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve on %s: %w", where(l), err)
+		}
+		return nil
+	}, func(error) {
+		start.say("The enforcer stops.")
+		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			_ = server.Close() // what is still open has had its time
+		}
+	})
+}
+
+func newServer(h http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+}
+
+func newEnforcer(ctx context.Context, o *options, logger *slog.Logger) (*enforcer.Enforcer, *pgxpool.Pool, error) {
+	cfg := enforcer.Config{
+		JournalDir: o.JournalDir, FlushInterval: o.FlushInterval, ListenURL: o.ListenURL, Logger: logger,
+		Name: o.Name, MaxWait: o.MaxWait, Version: version(),
+	}
+	if o.Plans != "" {
+		catalog, err := plans.Load(o.Plans)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, w := range catalog.Warnings() {
+			logger.Warn("plan file", "file", o.Plans, "warning", w.String())
+		}
+		cfg.Plans = catalog
+	}
+	pool, err := pgxpool.New(ctx, o.DatabaseURL) // connects at the first use
+	if err != nil {
+		return nil, nil, fmt.Errorf("DATABASE_URL can't be used: %w", err)
+	}
+	e, err := enforcer.New(pool, &cfg)
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	return e, pool, nil
+}
+
+func newLogger(o *options, w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(o.LogLevel)) // one of four names that it knows
+	options := &slog.HandlerOptions{Level: level}
+	if o.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return ""
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirhq/weir/enforcer"
+	"github.com/weirhq/weir/usage"
+)
+
+const (
+	startTime     = 15 * time.Second // for one try
+	firstPause    = 250 * time.Millisecond
+	longestPause  = 5 * time.Second
+	noticeToServe = "The enforcer starts and has not reached the database yet. It tries again by itself; its log says what it met."
+)
+
+// starter brings the enforcer up while calls are answered already, and tells whether it is.
+type starter struct {
+	enforcer *enforcer.Enforcer
+	logger   *slog.Logger
+	notReady atomic.Pointer[string]
+}
+
+func newStarter(e *enforcer.Enforcer, logger *slog.Logger) *starter {
+	s := &starter{enforcer: e, logger: logger}
+	s.say(noticeToServe)
+	return s
+}
+
+func (s *starter) say(why string) { s.notReady.Store(&why) }
+
+// why says why calls can't be decided; "" when they can.
+func (s *starter) why() string { return *s.notReady.Load() }
+
+// run starts the enforcer, again and again while the database is away, and then waits for ctx. What no waiting mends is
+// an error.
+func (s *starter) run(ctx context.Context) error {
+	pause := firstPause
+	for {
+		err := s.try(ctx)
+		switch {
+		case err == nil:
+			s.say("")
+			s.logger.Info("the enforcer decides", "node", s.enforcer.Stats().Node)
+			<-ctx.Done()
+			return nil
+		case ctx.Err() != nil:
+			return nil
+		case !away(err):
+			return explained(err)
+		}
+		s.logger.Warn("the database is away; calls are answered 503 meanwhile", "error", err, "again_in", pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+func (s *starter) try(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	return s.enforcer.Start(ctx)
+}
+
+// away reports whether an error passes by itself once the database is back: no connection, no answer, or a server that
+// starts, stops or is full. What the server says about credentials, names or content does not.
+func away(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code[:min(2, len(pg.Code))] {
+		case "08", "40", "53", "57", "58": // connection, rollback, resources, operator, system (PostgreSQL, appendix A)
+			return true
+		}
+		return false
+	}
+	var network net.Error
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) || pgconn.Timeout(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// explained adds what to do to an error that does not say it.
+func explained(err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case errors.Is(err, usage.ErrNoCatalog):
+		return fmt.Errorf("%w; or name a plan file by WEIR_PLANS", err)
+	case errors.As(err, &pg) && pg.Code == "3D000":
+		return fmt.Errorf("%w: create the database, or mend DATABASE_URL", err)
+	case errors.As(err, &pg) && pg.Code[:min(2, len(pg.Code))] == "28":
+		return fmt.Errorf("%w: mend the user or the password in DATABASE_URL", err)
+	}
+	return err
+}

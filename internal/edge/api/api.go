@@ -1,0 +1,149 @@
+// Package api is the sidecar's HTTP interface: the routes that servers in any language call.
+//
+// Every answer is JSON; a fault is a problem (package problem) that says what is wrong, where, and what to do. A call
+// that is refused, or can't be decided, is answered with the bytes of enforcer.Answers, as the middleware answers it.
+package api
+
+import (
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/enforcer"
+	"github.com/weirhq/weir/internal/edge/problem"
+)
+
+// Limits of what the interface takes. Past them a call is answered 400.
+const (
+	MaxBody     = 256 << 10       // bytes of a request's body
+	MaxBatch    = 1000            // calls in a list
+	requestTime = 5 * time.Second // for all that one request asks; what comes after is answered unavailable
+)
+
+// Config configures an API. Enforcer, Registry and Logger are needed.
+type Config struct {
+	Enforcer *enforcer.Enforcer
+	Registry *prometheus.Registry // served at /metrics
+	Logger   *slog.Logger
+	// Token is the bearer token that callers must show; empty: whoever can connect may call.
+	Token string
+	// NotReady says why the process can't answer calls now, in words that anybody may read; "" when it can. Nil: it
+	// always can.
+	NotReady func() string
+	// Draft adds the IETF draft's RateLimit fields.
+	Draft bool
+}
+
+// API answers requests. Make it with New; safe for concurrent use.
+type API struct {
+	cfg     Config
+	token   *token
+	metrics *metrics
+	handler http.Handler
+}
+
+// New makes an API and registers its metrics.
+func New(cfg Config) (*API, error) {
+	a := &API{cfg: cfg, token: newToken(cfg.Token)}
+	var err error
+	if a.metrics, err = newMetrics(cfg.Registry, cfg.Enforcer); err != nil {
+		return nil, err
+	}
+	a.handler = a.mux()
+	return a, nil
+}
+
+// ServeHTTP answers one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
+
+// handle answers a request and returns the status that it sent.
+type handle func(w http.ResponseWriter, r *http.Request) int
+
+// Route is one method of one path.
+type Route struct {
+	Method string // empty: any
+	Path   string // a pattern of http.ServeMux
+	Open   bool   // needs no token
+	handle handle
+}
+
+// Routes lists every route.
+func (a *API) Routes() []Route {
+	return []Route{
+		{Method: http.MethodPost, Path: "/v1/consume", handle: a.consume},
+		{Method: http.MethodGet, Path: "/v1/usage/{account}", handle: a.usage},
+		{Method: http.MethodGet, Path: "/healthz", Open: true, handle: a.healthz},
+		{Method: http.MethodGet, Path: "/readyz", Open: true, handle: a.readyz},
+		{Method: http.MethodGet, Path: "/metrics", handle: a.serveMetrics},
+	}
+}
+
+// mux routes requests. Other methods of a known path, and other paths, are answered with problems.
+func (a *API) mux() http.Handler {
+	byPath := make(map[string][]Route)
+	for _, r := range a.Routes() {
+		byPath[r.Path] = append(byPath[r.Path], r)
+	}
+	mux := http.NewServeMux()
+	for path, routes := range byPath {
+		mux.Handle(path, a.dispatch(path, routes))
+	}
+	mux.Handle("/", a.measured("other", func(w http.ResponseWriter, r *http.Request) int {
+		if !a.token.admits(r) {
+			return unauthorized(w)
+		}
+		return fault(w, http.StatusNotFound, problem.NotFound, "Not found", "There is no such route. GET /openapi.json describes those that there are.")
+	}))
+	return a.sameOrigin(mux)
+}
+
+// sameOrigin refuses calls that a web page of another origin makes with somebody's browser: without a token, a
+// developer's own machine would answer them.
+func (a *API) sameOrigin(next http.Handler) http.Handler {
+	check := http.NewCrossOriginProtection()
+	check.SetDenyHandler(a.measured("cross-origin", func(w http.ResponseWriter, _ *http.Request) int {
+		return fault(w, http.StatusForbidden, problem.Forbidden, "Cross-origin call",
+			"A web page of another origin made this call. The sidecar is called by servers.")
+	}))
+	return check.Handler(next)
+}
+
+func (a *API) dispatch(path string, routes []Route) http.Handler {
+	return a.measured(path, func(w http.ResponseWriter, r *http.Request) int {
+		for i := range routes {
+			route := &routes[i]
+			if route.Method != "" && route.Method != r.Method && !(route.Method == http.MethodGet && r.Method == http.MethodHead) {
+				continue
+			}
+			if !route.Open && !a.token.admits(r) {
+				return unauthorized(w)
+			}
+			return route.handle(w, r)
+		}
+		allow := routes[0].Method
+		for _, route := range routes[1:] {
+			allow += ", " + route.Method
+		}
+		w.Header().Set("Allow", allow)
+		return fault(w, http.StatusMethodNotAllowed, problem.MethodNotAllowed, "Method not allowed", "This route takes "+allow+".")
+	})
+}
+
+// send answers with a JSON body.
+func send(w http.ResponseWriter, status int, body []byte) int {
+	h := w.Header()
+	h["Content-Type"] = []string{"application/json"}
+	h["Cache-Control"] = []string{"no-store"}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a caller who has gone is told nothing
+	return status
+}
+
+func fault(w http.ResponseWriter, status int, code, title, message string) int {
+	problem.New(status, code, title, message).Write(w)
+	return status
+}

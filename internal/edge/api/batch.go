@@ -1,0 +1,51 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/weirhq/weir/enforcer"
+	"github.com/weirhq/weir/internal/edge/wire"
+)
+
+// batch answers a list of calls, each on its own and in order, as a list of the same length: {"status": 200,
+// "decision": …} or {"status": …, "problem": …}, with what the call alone would have been answered.
+func (a *API) batch(ctx context.Context, w http.ResponseWriter, calls []wire.Call) int {
+	out := a.cfg.Enforcer.Answers(a.cfg.Draft)
+	body := make([]byte, 0, 240*len(calls)+16)
+	body = append(body, '[')
+	for i := range calls {
+		if i > 0 {
+			body = append(body, ',', '\n')
+		}
+		body = a.element(body, out, a.decide(ctx, &calls[i]))
+	}
+	return send(w, http.StatusOK, append(body, ']', '\n'))
+}
+
+func (a *API) element(body []byte, out enforcer.Answers, v verdict) []byte {
+	status, member := http.StatusOK, `,"decision":`
+	var text []byte
+	d := v.refusal()
+	if v.err != nil {
+		if u, ok := undecided(v.err); ok {
+			d = &u
+		} else {
+			p := a.problemOf(v.err)
+			status, member, text, d = p.Status, `,"problem":`, p.Bytes(), nil
+		}
+	}
+	if d != nil {
+		status, member, text = out.Status(*d), `,"problem":`, out.Problem(*d)
+	}
+	body = append(body, `{"status":`...)
+	body = strconv.AppendInt(body, int64(status), 10)
+	body = append(body, member...)
+	if text != nil {
+		body = append(body, text...)
+	} else {
+		body = v.quota.AppendJSON(body)
+	}
+	return append(body, '}')
+}

@@ -1,0 +1,133 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/weirhq/weir/enforcer"
+	"github.com/weirhq/weir/internal/edge/problem"
+	"github.com/weirhq/weir/internal/edge/wire"
+)
+
+// consumeFields is what POST /v1/consume takes.
+const consumeFields = wire.Account | wire.Feature | wire.Units | wire.Rate | wire.Caller | wire.Key
+
+// consume answers POST /v1/consume.
+func (a *API) consume(w http.ResponseWriter, r *http.Request) int {
+	calls, list, status := a.parse(w, r, wire.Shape{
+		Allowed: consumeFields, Required: wire.Account | wire.Feature, Most: MaxBatch,
+	})
+	if status != 0 {
+		return status
+	}
+	if keys := r.Header["Idempotency-Key"]; len(keys) > 0 {
+		if list || len(keys) > 1 || calls[0].Has&wire.Key != 0 {
+			return invalid(w, "The header Idempotency-Key goes with one call, once: in a list, give each call its own member idempotency_key.")
+		}
+		calls[0].Key, calls[0].Has = keys[0], calls[0].Has|wire.Key
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	if list {
+		return a.batch(ctx, w, calls)
+	}
+	return a.answer(w, a.decide(ctx, &calls[0]))
+}
+
+// verdict is what became of a call: a fault, a decision about the rate that refuses, or one about the quota.
+type verdict struct {
+	rate, quota enforcer.Decision
+	err         error
+}
+
+// refusal is the decision that the call fails by, or nil.
+func (v *verdict) refusal() *enforcer.Decision {
+	switch {
+	case v.rate.Reason != "" && !v.rate.Allowed:
+		return &v.rate
+	case !v.quota.Allowed:
+		return &v.quota
+	}
+	return nil
+}
+
+// decide asks the plan's rate first, and then the quota: a call above the rate spends nothing.
+func (a *API) decide(ctx context.Context, c *wire.Call) (v verdict) {
+	if v = a.rate(ctx, c); v.err != nil || v.rate.Reason != "" && !v.rate.Allowed {
+		return v
+	}
+	if c.Has&wire.Key != 0 {
+		v.quota, v.err = a.cfg.Enforcer.ConsumeOnce(ctx, c.Account, c.Feature, c.Units, c.Key)
+	} else {
+		v.quota, v.err = a.cfg.Enforcer.Consume(ctx, c.Account, c.Feature, c.Units)
+	}
+	return v
+}
+
+// rate asks the plan's rate, unless the call says not to. A refusal comes with what is known of the quota.
+func (a *API) rate(ctx context.Context, c *wire.Call) (v verdict) {
+	if !c.Rate {
+		return v
+	}
+	v.rate, v.err = a.cfg.Enforcer.Allow(ctx, c.Account, c.Caller)
+	if v.err == nil && !v.rate.Allowed {
+		v.quota, _ = a.cfg.Enforcer.Standing(c.Account, c.Feature)
+	}
+	return v
+}
+
+// answer writes a verdict.
+func (a *API) answer(w http.ResponseWriter, v verdict) int {
+	if v.err != nil {
+		return a.fail(w, v.err)
+	}
+	out := a.cfg.Enforcer.Answers(a.cfg.Draft)
+	out.Headers(w.Header(), v.rate, v.quota)
+	if d := v.refusal(); d != nil {
+		out.Refuse(w, *d)
+		return out.Status(*d)
+	}
+	return send(w, http.StatusOK, append(v.quota.AppendJSON(make([]byte, 0, 256)), '\n'))
+}
+
+// fail answers an error of the enforcer.
+func (a *API) fail(w http.ResponseWriter, err error) int {
+	if d, ok := undecided(err); ok {
+		out := a.cfg.Enforcer.Answers(a.cfg.Draft)
+		out.Refuse(w, d)
+		return out.Status(d)
+	}
+	p := a.problemOf(err)
+	p.Write(w)
+	return p.Status
+}
+
+// undecided returns the refusal that an error stands for.
+func undecided(err error) (enforcer.Decision, bool) {
+	var refused *enforcer.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return refused.Decision, true
+	case errors.Is(err, enforcer.ErrUnavailable), errors.Is(err, enforcer.ErrReservationsFull):
+		return enforcer.Decision{Reason: enforcer.Unavailable}, true
+	}
+	return enforcer.Decision{}, false
+}
+
+// problemOf turns an error into a problem: the one place that does.
+func (a *API) problemOf(err error) *problem.Body {
+	switch {
+	case errors.Is(err, enforcer.ErrUnknownFeature):
+		return problem.New(http.StatusBadRequest, problem.UnknownFeature, "Unknown feature",
+			err.Error()+": use one of the plan file's features, or add it there and apply the file.")
+	case errors.Is(err, enforcer.ErrInvalidAccount), errors.Is(err, enforcer.ErrInvalidUnits), errors.Is(err, enforcer.ErrInvalidKey):
+		return problem.New(http.StatusBadRequest, problem.InvalidRequest, "Invalid request", err.Error()+".")
+	case errors.Is(err, enforcer.ErrKeyConflict):
+		return problem.New(http.StatusConflict, problem.KeyConflict, "Idempotency key conflict",
+			err.Error()+": repeat the call as it was, or take a new key.")
+	}
+	a.cfg.Logger.Error("weir: a call failed in a way that has no answer", "error", err)
+	return problem.New(http.StatusInternalServerError, problem.Internal, "Internal error",
+		"The call could not be answered. The sidecar's log says why.")
+}
