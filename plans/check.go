@@ -73,6 +73,11 @@ func (k *checker) suggestCurrency() string {
 	return "write three lower-case letters, such as usd or eur"
 }
 
+const (
+	defaultPlanBills   = "the default plan cannot bill overage: its accounts have no subscription"
+	suggestDefaultPlan = "write on_exceeded: block, or choose another default_plan"
+)
+
 func (k *checker) defaultPlan() {
 	c := k.c
 	names := make([]string, len(c.plans))
@@ -99,8 +104,7 @@ func (k *checker) defaultPlan() {
 	}
 	for _, q := range p.quotas {
 		if q.BillOverage {
-			k.report(k.onExceededPath(path, q.Feature), "the default plan cannot bill overage: its accounts have no subscription",
-				"write on_exceeded: block, or choose another default_plan")
+			k.report(k.onExceededPath(path, q.Feature), defaultPlanBills, suggestDefaultPlan)
 		}
 	}
 }

@@ -32,10 +32,6 @@ func currencyExponent(code string) (exponent int32, known bool) {
 	return 0, false
 }
 
-func currencyCodes() []string {
-	return strings.Fields(twoDecimal + " " + zeroDecimal + " " + threeDecimal)
-}
-
 // hasWord looks for a three-letter word in a list of three-letter words with single spaces.
 func hasWord(list, word string) bool {
 	for i := 0; i+3 <= len(list); i += 4 {

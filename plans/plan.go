@@ -2,6 +2,7 @@ package plans
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -91,13 +92,16 @@ func (q Quota) ForQuantity(quantity int64) (Quota, error) {
 	return out, nil
 }
 
-// Ceiling is what may be admitted on a fresh key of a billable account: Included + Max.
+// Ceiling is what may be admitted on a fresh key of a billable account: Included + Max, both at
+// most what a plan file may say. A sum past int64, of a quota made by hand, is cut to the largest.
 func (q Quota) Ceiling() Amount {
-	sum, err := q.Included.Add(q.Max)
-	if err != nil { // not for a validated quota: both are at most 2^62
+	if q.Included.unlimited || q.Max.unlimited {
 		return Unlimited()
 	}
-	return sum
+	if q.Included.units > math.MaxInt64-q.Max.units {
+		return Units(math.MaxInt64)
+	}
+	return Units(q.Included.units + q.Max.units)
 }
 
 // tooLarge says which limit the amounts break, or "".

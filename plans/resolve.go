@@ -36,6 +36,10 @@ func (r *reader) resolvePlan(c *Catalog, d *draftFile, p *draftPlan) Plan {
 	for i := range p.quotas {
 		out.quotas = append(out.quotas, r.resolveQuota(c, p, &p.quotas[i]))
 	}
+	if out.Name == c.defaultPlan && p.settings.onExceeded == "bill_overage" {
+		at := join(p.path, "on_exceeded") // also where no quota bills yet
+		r.report(at, r.places[at], defaultPlanBills, suggestDefaultPlan)
+	}
 	if len(out.prices) == 0 && out.Name != c.defaultPlan {
 		r.warn(p.path, "has no prices: no subscription selects this plan", "add prices, or give it to accounts by an override")
 	}

@@ -38,7 +38,21 @@ func sourceText(data []byte) (string, *Problem) {
 		}
 		column++
 	}
-	return src, nil
+	return src, indentedByTab(src)
+}
+
+// indentedByTab finds the line that an editor indented with a tab, which YAML refuses less clearly.
+func indentedByTab(src string) *Problem {
+	line := 0
+	for text := range strings.Lines(src) {
+		line++
+		rest := strings.TrimLeft(text, " \t")
+		tab := strings.IndexByte(text[:len(text)-len(rest)], '\t')
+		if tab >= 0 && strings.TrimSpace(rest) != "" && rest[0] != '#' {
+			return &Problem{Line: line, Column: tab + 1, Message: "this line is indented with a tab", Suggestion: "indent with spaces"}
+		}
+	}
+	return nil
 }
 
 // isControl names what an editor does not show, or would show as another line.
