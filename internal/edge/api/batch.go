@@ -27,17 +27,14 @@ func (a *API) batch(ctx context.Context, w http.ResponseWriter, calls []wire.Cal
 func (a *API) element(body []byte, out enforcer.Answers, v verdict) []byte {
 	status, member := http.StatusOK, `,"decision":`
 	var text []byte
-	d := v.refusal()
 	if v.err != nil {
-		if u, ok := undecided(v.err); ok {
-			d = &u
-		} else {
-			p := a.problemOf(v.err)
-			status, member, text, d = p.Status, `,"problem":`, p.Bytes(), nil
-		}
+		status, text = out.ErrorProblem(v.err)
+		a.note(status, v.err)
+	} else if d := v.refusal(); d != nil {
+		status, text = out.Status(*d), out.Problem(*d)
 	}
-	if d != nil {
-		status, member, text = out.Status(*d), `,"problem":`, out.Problem(*d)
+	if text != nil {
+		member = `,"problem":`
 	}
 	body = append(body, `{"status":`...)
 	body = strconv.AppendInt(body, int64(status), 10)

@@ -2,11 +2,9 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/weirhq/weir/enforcer"
-	"github.com/weirhq/weir/internal/edge/problem"
 	"github.com/weirhq/weir/internal/edge/wire"
 )
 
@@ -93,41 +91,14 @@ func (a *API) answer(w http.ResponseWriter, v verdict) int {
 
 // fail answers an error of the enforcer.
 func (a *API) fail(w http.ResponseWriter, err error) int {
-	if d, ok := undecided(err); ok {
-		out := a.cfg.Enforcer.Answers(a.cfg.Draft)
-		out.Refuse(w, d)
-		return out.Status(d)
-	}
-	p := a.problemOf(err)
-	p.Write(w)
-	return p.Status
+	status := a.cfg.Enforcer.Answers(a.cfg.Draft).Fail(w, err)
+	a.note(status, err)
+	return status
 }
 
-// undecided returns the refusal that an error stands for.
-func undecided(err error) (enforcer.Decision, bool) {
-	var refused *enforcer.RefusedError
-	switch {
-	case errors.As(err, &refused):
-		return refused.Decision, true
-	case errors.Is(err, enforcer.ErrUnavailable), errors.Is(err, enforcer.ErrReservationsFull):
-		return enforcer.Decision{Reason: enforcer.Unavailable}, true
+// note logs an error of which the answer tells nothing.
+func (a *API) note(status int, err error) {
+	if status == http.StatusInternalServerError {
+		a.cfg.Logger.Error("weir: a call failed in a way that has no answer", "error", err)
 	}
-	return enforcer.Decision{}, false
-}
-
-// problemOf turns an error into a problem: the one place that does.
-func (a *API) problemOf(err error) *problem.Body {
-	switch {
-	case errors.Is(err, enforcer.ErrUnknownFeature):
-		return problem.New(http.StatusBadRequest, problem.UnknownFeature, "Unknown feature",
-			err.Error()+": use one of the plan file's features, or add it there and apply the file.")
-	case errors.Is(err, enforcer.ErrInvalidAccount), errors.Is(err, enforcer.ErrInvalidUnits), errors.Is(err, enforcer.ErrInvalidKey):
-		return problem.New(http.StatusBadRequest, problem.InvalidRequest, "Invalid request", err.Error()+".")
-	case errors.Is(err, enforcer.ErrKeyConflict):
-		return problem.New(http.StatusConflict, problem.KeyConflict, "Idempotency key conflict",
-			err.Error()+": repeat the call as it was, or take a new key.")
-	}
-	a.cfg.Logger.Error("weir: a call failed in a way that has no answer", "error", err)
-	return problem.New(http.StatusInternalServerError, problem.Internal, "Internal error",
-		"The call could not be answered. The sidecar's log says why.")
 }
