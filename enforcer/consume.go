@@ -30,6 +30,9 @@ func (e *Enforcer) consume(ctx context.Context, s *slot, units int64) (Decision,
 		if !v.strict && c.take(e, units) {
 			return v.decide(c.total()), nil
 		}
+		if x := c.refused(units, e.clock.mono.Load()); x != nil && v.inPlan && !v.strict && e.running.Load() {
+			return e.refuse(c, consumes(units), x), nil
+		}
 	}
 	if units < 0 {
 		return Decision{}, ErrInvalidUnits

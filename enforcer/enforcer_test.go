@@ -101,3 +101,28 @@ func TestAHundredCallersOnACapOfFiftyAdmitExactlyFifty(t *testing.T) {
 	require.EqualValues(t, 50, u.Limit)
 	require.False(t, u.Allowed)
 }
+
+func TestARateLimitRefusesTheCallOverItAndRecoversInTheNextWindow(t *testing.T) {
+	t.Parallel()
+	clock := clockAt(time.Date(2027, 1, 5, 12, 0, 0, 0, time.UTC))
+	e := start(t, schematest.Pool(t), enforcer.Config{Plans: catalog(t, testPlans), Clock: clock})
+	for range 60 {
+		d, err := e.Allow(t.Context(), "acme", "")
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	}
+	d, err := e.Allow(t.Context(), "acme", "")
+	require.NoError(t, err)
+	require.False(t, d.Allowed)
+	require.Equal(t, enforcer.RateLimited, d.Reason)
+	require.EqualValues(t, 60, d.Limit)
+	require.Positive(t, d.RetryAfter)
+	require.LessOrEqual(t, d.RetryAfter, time.Minute)
+	other, err := e.Allow(t.Context(), "acme", "another key")
+	require.NoError(t, err)
+	require.True(t, other.Allowed)
+	clock.set(clock.Now().Add(d.RetryAfter))
+	d, err = e.Allow(t.Context(), "acme", "")
+	require.NoError(t, err)
+	require.True(t, d.Allowed, "the next window")
+}
