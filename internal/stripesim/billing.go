@@ -10,24 +10,22 @@ import (
 // billUsage adds an item's metered lines for the usage up to a time: one per
 // price that was in effect. In a trial they cost nothing.
 func (s *Server) billUsage(inv *invoice, it *item, until time.Time, free bool) {
-	for _, seg := range it.earlier {
-		inv.add(&part{
-			kind: partSubscription, item: it, price: seg.price, meter: seg.price.recurring.meter, from: seg.from, to: seg.to, free: free,
-		})
-	}
+	segments := it.earlier
 	it.earlier = nil
-	if !it.price.metered() {
-		return
+	if it.price.metered() {
+		segments = append(segments, segment{price: it.price, from: it.usageFrom, to: until})
 	}
-	p := &part{
-		kind: partSubscription, item: it, price: it.price, meter: it.price.recurring.meter, from: it.usageFrom, to: until, free: free,
-	}
-	inv.add(p)
-	if it.swapped {
-		// The price changed within the period: what comes in during the grace
-		// period shows on no invoice.
-		s.measure(p, until)
-		p.frozen = true
+	for _, seg := range segments {
+		p := &part{
+			kind: partSubscription, item: it, price: seg.price, meter: seg.price.recurring.meter, from: seg.from, to: seg.to, free: free,
+		}
+		if it.swapped {
+			// The price changed within the period: what comes in during the
+			// grace period shows on no invoice.
+			s.measure(p, until)
+			p.frozen = true
+		}
+		inv.add(p)
 	}
 }
 

@@ -21,7 +21,11 @@ func (s *Server) CompleteCheckout(session CheckoutSession) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.now().Truncate(time.Second)
-	co := &checkout{record: s.newRecord("cs_test", 40, at), session: session}
+	prefix := "cs_test"
+	if s.live() {
+		prefix = "cs_live"
+	}
+	co := &checkout{record: s.newRecord(prefix, 40, at), session: session}
 	s.checkouts.add(co)
 	s.emit(at, "checkout.session.completed", func(version) object { return s.renderCheckout(co) }, nil)
 	return co.id

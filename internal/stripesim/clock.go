@@ -160,6 +160,13 @@ func (s *Server) step(to time.Time) (done bool, d *delivery, at time.Time) {
 	return false, nil, next.at
 }
 
+// SetLag changes Config.SummaryLag and Config.InvoiceLag from now on.
+func (s *Server) SetLag(summary, invoice time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg.SummaryLag, s.cfg.InvoiceLag = summary, invoice
+}
+
 func (s *Server) reach(at time.Time) {
 	if at.After(s.cursor) {
 		s.cursor = at

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/webhook"
 
 	"github.com/weirhq/weir/internal/stripesim"
@@ -64,6 +65,26 @@ func TestTickFollowsASharedClock(t *testing.T) {
 	header := newest.header.Get("Stripe-Signature")
 	require.NoError(t, webhook.ValidatePayloadIgnoringTolerance(newest.body, header, "s"))
 	require.Contains(t, header, "t=1775001600,")
+}
+
+// A call that changes a subscription whose renewal is overdue finds it renewed.
+func TestOverdueRenewalComesBeforeAChange(t *testing.T) {
+	t.Parallel()
+	clock := &sharedClock{now: date("2026-01-01T00:00:00Z")}
+	k := start(t, stripesim.Config{Clock: clock})
+	p := k.plan("calls")
+	k.send("calls", p.customer, 40, clock.Now(), "")
+	end := at(p.sub.CurrentPeriodEnd)
+	clock.set(end.Add(7 * time.Minute))
+	sub := k.update(p.sub.ID, &stripe.SubscriptionParams{CancelAtPeriodEnd: stripe.Bool(true)})
+	require.Equal(t, end, at(sub.CurrentPeriodStart))
+	require.Equal(t, date("2026-03-01T00:00:00Z"), at(sub.CancelAt))
+	require.EqualValues(t, 40, usageLine(t, last(k, p.customer)).Quantity)
+	clock.set(date("2026-03-01T00:00:00Z"))
+	_, err := k.api.Subscriptions.Cancel(p.sub.ID, nil)
+	refused(t, err, 404)
+	require.NoError(t, k.sim.Tick(t.Context()))
+	require.Len(t, k.sim.Invoices(p.customer), 3)
 }
 
 func TestTimeDoesNotRunBackwards(t *testing.T) {

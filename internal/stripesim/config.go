@@ -70,7 +70,7 @@ type Config struct {
 	ManualDelivery bool
 	// RetryDelays are the waits between the attempts of one delivery. Nil is
 	// Stripe's habit: in live mode back-off up to three days, in test mode three
-	// retries within a few hours.
+	// retries within a few hours. Empty and not nil is no retry.
 	RetryDelays []time.Duration
 	// HTTPClient sends webhooks; nil is a client with a timeout of 10 s.
 	HTTPClient *http.Client

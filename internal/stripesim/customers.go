@@ -110,6 +110,7 @@ func (s *Server) deleteCustomer(c *call) (object, error) {
 		return nil, missing("customer", c.path("id"))
 	}
 	for _, sub := range cus.subs {
+		s.catchUp(sub, c.now)
 		if !sub.ended() {
 			sub.canceledAt = c.now
 			s.endSubscription(sub, c.now, "canceled")

@@ -9,32 +9,63 @@ const (
 	trialNotice    = 3 * 24 * time.Hour
 )
 
-// schedule sets the subscription's alarm to the next thing that time does to it.
-func (s *Server) schedule(sub *subscription) {
+// nextDue is when time next does something to the subscription; zero is never.
+func (sub *subscription) nextDue() time.Time {
 	var next time.Time
+	if sub.ended() {
+		return next
+	}
 	consider := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
-	if !sub.ended() {
-		consider(sub.incompleteUntil)
-		consider(sub.cancelAt)
-		if sub.cycles() {
-			_, end := sub.period()
-			consider(end)
-		}
-		if sub.status == "trialing" && !sub.trialNoticed {
-			consider(sub.trialEnd.Add(-trialNotice))
-		}
-		if sub.pause != nil {
-			consider(sub.pause.resumes)
-		}
+	consider(sub.incompleteUntil)
+	consider(sub.cancelAt)
+	if sub.cycles() {
+		_, end := sub.period()
+		consider(end)
 	}
-	s.set(&sub.alarm, next, func(at time.Time) {
+	if sub.status == "trialing" && !sub.trialNoticed {
+		consider(sub.trialEnd.Add(-trialNotice))
+	}
+	if sub.pause != nil {
+		consider(sub.pause.resumes)
+	}
+	return next
+}
+
+// schedule sets the subscription's alarm to the next thing that time does to it.
+func (s *Server) schedule(sub *subscription) {
+	s.set(&sub.alarm, sub.nextDue(), func(at time.Time) {
 		s.timePasses(sub, at)
 		s.schedule(sub)
 	})
+}
+
+// catchUp does what is overdue to a subscription before a call changes it: with
+// a shared clock that can be ahead of the last tick.
+func (s *Server) catchUp(sub *subscription, now time.Time) {
+	due := sub.nextDue()
+	if due.IsZero() || due.After(now) {
+		return
+	}
+	caller := s.caller
+	s.caller = nil // what follows is no effect of the call
+	for ; !due.IsZero() && !due.After(now); due = sub.nextDue() {
+		s.timePasses(sub, due)
+	}
+	s.caller = caller
+	s.schedule(sub)
+}
+
+// liveSubscription is the subscription that a call is about to change.
+func (s *Server) liveSubscription(c *call, id string) (*subscription, bool) {
+	sub, ok := s.subs.get(id)
+	if ok {
+		s.catchUp(sub, c.now)
+	}
+	return sub, ok
 }
 
 // timePasses does the one thing that is due to a subscription.
@@ -97,7 +128,7 @@ func (s *Server) renew(sub *subscription, at time.Time) {
 	for _, it := range over {
 		billLicensed(inv, it, false)
 	}
-	s.issue(inv, at, after(s.cfg.GracePeriod))
+	s.issue(inv, at, s.grace(sub))
 	s.emit(at, "customer.subscription.updated", s.subscriptionShape(sub), before)
 }
 
@@ -134,7 +165,7 @@ func (s *Server) cancelOnTime(sub *subscription, at time.Time) {
 	}
 	s.endSubscription(sub, at, "canceled")
 	if inv != nil {
-		s.issue(inv, at, after(s.cfg.GracePeriod))
+		s.issue(inv, at, s.grace(sub))
 	}
 }
 
@@ -185,7 +216,7 @@ func (s *Server) openingInvoice(sub *subscription, o opening, at time.Time) {
 		return
 	}
 	if sub.collection == "send_invoice" {
-		s.issue(inv, at, after(s.cfg.GracePeriod))
+		s.issue(inv, at, s.grace(sub))
 		return
 	}
 	if o.pays == "default_incomplete" {

@@ -17,6 +17,7 @@ type plan struct {
 	failureAfter *apiError // instead of the answer of the execution
 	before       []gate
 	after        []gate
+	header       map[string]string
 	drop         bool
 	truncate     bool
 	cut          bool
@@ -44,6 +45,17 @@ func waitAll(gates []gate, closed <-chan struct{}) {
 		case <-closed:
 		}
 	}
+}
+
+// WithHeader adds a header to the answer, such as Retry-After to a 429.
+func (e Effect) WithHeader(name, value string) Effect {
+	return Effect{apply: func(p *plan, i *Injection) {
+		e.apply(p, i)
+		if p.header == nil {
+			p.header = make(map[string]string)
+		}
+		p.header[name] = value
+	}}
 }
 
 // RateLimited answers 429 with code rate_limit and the reason in

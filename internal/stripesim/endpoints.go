@@ -16,7 +16,6 @@ type endpoint struct {
 	enabled     bool
 	description string
 	metadata    map[string]string
-	order       int64
 }
 
 type signingSecret struct {

@@ -76,7 +76,8 @@ func (r *rules[T, E]) clear() {
 }
 
 // Inject puts a fault on API calls into force. Several may hit one call. It
-// panics when m.Path is no regular expression.
+// panics when m.Path is no regular expression. Effects that cut the connection
+// want a real listener behind the handler.
 func (f *Faults) Inject(m Match, e Effect) *Injection {
 	path := regexp.MustCompile("^(?:" + m.Path + ")$")
 	matches := func(c Call) bool {

@@ -27,6 +27,9 @@ func TestTooManyRequests(t *testing.T) {
 	e = refused(t, err, 429)
 	require.Equal(t, stripe.ErrorCodeLockTimeout, e.Code)
 	require.Empty(t, e.LastResponse.Header.Get("Stripe-Rate-Limited-Reason"))
+	k.sim.Faults().Inject(stripesim.Match{Count: 1}, stripesim.RateLimited("global-rate").WithHeader("Retry-After", "7"))
+	_, err = k.api.Customers.New(&stripe.CustomerParams{})
+	require.Equal(t, "7", refused(t, err, 429).LastResponse.Header.Get("Retry-After"))
 	k.customer()
 }
 

@@ -7,7 +7,7 @@ type Call struct {
 	Method, Path, Query string
 	// Pattern is the route, such as "GET /v1/subscriptions/{id}".
 	Pattern string
-	// Params are the parameters as they came, URL-encoded.
+	// Params are the parameters as they came, URL-encoded, cut at 4 KiB.
 	Params         string
 	IdempotencyKey string
 	RequestID      string
@@ -18,6 +18,8 @@ type Call struct {
 	// Replayed tells that the answer came from the idempotency layer.
 	Replayed bool
 }
+
+const mostLoggedParams = 4096
 
 // history is a bounded log: beyond most the oldest entries are forgotten.
 type history[T any] struct {

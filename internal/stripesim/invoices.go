@@ -149,6 +149,15 @@ var immediately = wait{}
 
 func after(grace time.Duration) wait { return wait{draft: true, grace: grace} }
 
+// grace is the account's grace period, which holds for automatic collection
+// only.
+func (s *Server) grace(sub *subscription) wait {
+	if sub.collection == "send_invoice" {
+		return after(time.Hour)
+	}
+	return after(s.cfg.GracePeriod)
+}
+
 // issue stores a new invoice with the customer's pending items of its currency,
 // announces it, and schedules or makes its finalization.
 func (s *Server) issue(inv *invoice, at time.Time, w wait) {

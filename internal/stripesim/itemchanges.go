@@ -195,6 +195,7 @@ func (s *Server) readOneItem(c *call, it *item) (itemChange, string, error) {
 // changeOneItem applies such a change.
 func (s *Server) changeOneItem(c *call, sub *subscription, ch itemChange, prorate string) error {
 	u := update{items: []itemChange{ch}, prorate: prorate, metadata: sub.metadata, collection: sub.collection, onMissingPayment: sub.onMissingPayment}
+	s.catchUp(sub, c.now)
 	at := c.now.Truncate(time.Second)
 	if err := sub.checkUpdate(u, at); err != nil {
 		return err

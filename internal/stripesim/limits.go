@@ -25,7 +25,7 @@ type RateLimits struct {
 	// does.
 	CountMeterEvents bool
 	// OnePerCustomerAndMeter refuses a meter event while another one of the
-	// same customer and event name is under way.
+	// same event name and payload[stripe_customer_id] is under way.
 	OnePerCustomerAndMeter bool
 	// Now is the time that limits are measured in; nil is real time.
 	Now func() time.Time

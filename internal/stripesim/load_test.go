@@ -71,6 +71,37 @@ func TestManyRenewalsAtOneInstant(t *testing.T) {
 	}
 }
 
+// At its bounds the store refuses with a 500 that names the bound; it never
+// forgets an event or wraps a sum.
+func TestBoundsOfTheMeterEventStore(t *testing.T) {
+	t.Parallel()
+	send := func(sim *stripesim.Server, customer, value string) *httptest.ResponseRecorder {
+		form := url.Values{"event_name": {"calls"}, "payload[stripe_customer_id]": {customer}, "payload[value]": {value}}
+		r := httptest.NewRequest("POST", "/v1/billing/meter_events", strings.NewReader(form.Encode()))
+		r.Header.Set("Authorization", "Bearer "+sim.APIKey())
+		w := httptest.NewRecorder()
+		sim.ServeHTTP(w, r)
+		return w
+	}
+	sim := stripesim.New(stripesim.Config{MaxMeterEvents: 1})
+	base, usage := shop(t, sim)
+	cus := subscribed(t, sim, base, usage)
+	require.Equal(t, http.StatusOK, send(sim, cus, "1").Code)
+	full := send(sim, cus, "1")
+	require.Equal(t, http.StatusInternalServerError, full.Code)
+	require.Contains(t, full.Body.String(), "MaxMeterEvents")
+
+	sim = stripesim.New(stripesim.Config{})
+	base, usage = shop(t, sim)
+	cus = subscribed(t, sim, base, usage)
+	for range 9223 {
+		require.Equal(t, http.StatusOK, send(sim, cus, "999999999999999").Code)
+	}
+	full = send(sim, cus, "999999999999999")
+	require.Equal(t, http.StatusInternalServerError, full.Code)
+	require.Contains(t, full.Body.String(), "64 bits")
+}
+
 func BenchmarkMeterEvents(b *testing.B) {
 	sim := stripesim.New(stripesim.Config{})
 	base, usage := shop(b, sim)

@@ -142,6 +142,9 @@ func (s *Server) answer(w http.ResponseWriter, c *call, out reply, plan plan) {
 	for name, value := range out.header {
 		h.Set(name, value)
 	}
+	for name, value := range plan.header {
+		h.Set(name, value)
+	}
 	body := out.body
 	if plan.truncate {
 		body = body[:len(body)/2]
@@ -168,7 +171,7 @@ func (s *Server) answer(w http.ResponseWriter, c *call, out reply, plan plan) {
 func (s *Server) begin(c *call) {
 	c.record = &Call{
 		Method: c.request.Method, Path: c.request.URL.Path, Query: c.request.URL.RawQuery, Pattern: c.pattern,
-		IdempotencyKey: c.key, RequestID: c.id, Version: string(c.version), At: c.now, Params: c.raw,
+		IdempotencyKey: c.key, RequestID: c.id, Version: string(c.version), At: c.now, Params: c.raw[:min(len(c.raw), mostLoggedParams)],
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 // cancelSubscription ends a subscription now. Without invoice_now, whose
 // default is false, usage that no invoice shows yet is gone.
 func (s *Server) cancelSubscription(c *call) (object, error) {
-	sub, ok := s.subs.get(c.path("id"))
+	sub, ok := s.liveSubscription(c, c.path("id"))
 	if !ok {
 		return nil, missing("subscription", c.path("id"))
 	}
@@ -46,7 +46,7 @@ func (s *Server) cancelSubscription(c *call) (object, error) {
 
 // resumeSubscription brings a paused subscription back with a new anchor.
 func (s *Server) resumeSubscription(c *call) (object, error) {
-	sub, ok := s.subs.get(c.path("id"))
+	sub, ok := s.liveSubscription(c, c.path("id"))
 	if !ok {
 		return nil, missing("subscription", c.path("id"))
 	}
@@ -81,7 +81,7 @@ func (s *Server) resumeSubscription(c *call) (object, error) {
 
 // migrateSubscription turns classic billing into flexible billing, for good.
 func (s *Server) migrateSubscription(c *call) (object, error) {
-	sub, ok := s.subs.get(c.path("id"))
+	sub, ok := s.liveSubscription(c, c.path("id"))
 	if !ok {
 		return nil, missing("subscription", c.path("id"))
 	}
@@ -103,12 +103,12 @@ func (s *Server) migrateSubscription(c *call) (object, error) {
 // ForceStatus puts a subscription into a status, as dunning settings or the
 // Dashboard would, and sends the events of that change. "canceled" and
 // "incomplete_expired" end it without an invoice. It reports whether the
-// subscription exists and had not ended.
+// status exists, and the subscription too and had not ended.
 func (s *Server) ForceStatus(subscriptionID, status string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub, ok := s.subs.get(subscriptionID)
-	if !ok || sub.ended() {
+	if !ok || sub.ended() || !knownStatus(status) {
 		return false
 	}
 	at := s.now().Truncate(time.Second)
@@ -133,6 +133,14 @@ func (s *Server) ForceStatus(subscriptionID, status string) bool {
 	s.emit(at, "customer.subscription.updated", s.subscriptionShape(sub), before)
 	s.schedule(sub)
 	return true
+}
+
+func knownStatus(status string) bool {
+	switch status {
+	case "incomplete", "incomplete_expired", "trialing", "active", "past_due", "canceled", "unpaid", "paused":
+		return true
+	}
+	return false
 }
 
 // PortalCancel cancels a subscription at its period's end as the customer

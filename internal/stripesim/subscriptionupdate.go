@@ -25,7 +25,7 @@ type update struct {
 }
 
 func (s *Server) updateSubscription(c *call) (object, error) {
-	sub, ok := s.subs.get(c.path("id"))
+	sub, ok := s.liveSubscription(c, c.path("id"))
 	if !ok {
 		return nil, missing("subscription", c.path("id"))
 	}
@@ -169,10 +169,10 @@ func (s *Server) changeCancellation(sub *subscription, u update, inv *invoice, a
 		sub.cancelAtPeriodEnd, sub.cancelAt = true, sub.lastEnd()
 	case u.cancelAtPeriodEnd != nil && sub.cancelAtPeriodEnd, u.cancelAt != nil && u.cancelAt.IsZero():
 		sub.cancelAtPeriodEnd, sub.cancelAt = false, time.Time{}
-		sub.restorePeriods(at)
+		sub.restorePeriods()
 	case u.cancelAt != nil:
 		sub.cancelAtPeriodEnd, sub.cancelAt = false, *u.cancelAt
-		sub.restorePeriods(at)
+		sub.restorePeriods()
 		if !sub.flexible && sub.status != "trialing" && sub.cancelAt.Before(sub.lastEnd()) {
 			s.resetCycle(sub, inv, u.prorate, at)
 		}
@@ -190,12 +190,12 @@ func (s *Server) changeCancellation(sub *subscription, u update, inv *invoice, a
 }
 
 // restorePeriods undoes cutPeriods.
-func (sub *subscription) restorePeriods(at time.Time) {
+func (sub *subscription) restorePeriods() {
 	if sub.status == "trialing" || sub.flexible {
 		return
 	}
 	for _, it := range sub.items {
-		it.end = nextBoundary(sub.anchor, it.price.recurring, at)
+		it.end = nextBoundary(sub.anchor, it.price.recurring, it.start)
 	}
 }
 

@@ -226,4 +226,7 @@ func TestForcedStatuses(t *testing.T) {
 	require.Contains(t, got, "customer.subscription.resumed")
 	require.Equal(t, "customer.subscription.deleted", got[0])
 	require.Len(t, k.sim.Invoices(p.customer), 1)
+	require.False(t, k.sim.ForceStatus(p.sub.ID, "active"), "it has ended")
+	require.False(t, k.sim.ForceStatus("sub_none", "active"))
+	require.False(t, k.sim.ForceStatus(k.subscribe(p.customer, p.base).ID, "nonsense"))
 }

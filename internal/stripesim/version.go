@@ -1,6 +1,9 @@
 package stripesim
 
-import "regexp"
+import (
+	"strings"
+	"time"
+)
 
 // version is a Stripe API version, such as 2024-06-20 or 2025-03-31.basil. Its
 // date leads, so versions compare as text.
@@ -14,8 +17,13 @@ const (
 	versionClover      version = "2025-09-30"
 )
 
+// validVersion tells whether text is a date, with or without a release's name.
 func validVersion(text string) bool {
-	return regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(\.[a-z]{1,20})?$`).MatchString(text)
+	date, release, named := strings.Cut(text, ".")
+	if _, err := time.Parse(time.DateOnly, date); err != nil {
+		return false
+	}
+	return !named || release != "" && len(release) <= 20 && strings.Trim(release, "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
 // from tells whether v is the given version or a later one.

@@ -1,6 +1,9 @@
 package stripesim
 
-import "regexp"
+import (
+	"regexp"
+	"time"
+)
 
 // WebhookMatch selects the deliveries that a fault hits.
 type WebhookMatch struct {
@@ -26,6 +29,10 @@ func DropWebhook() WebhookEffect { return WebhookEffect{kind: "drop"} }
 
 // RepeatWebhook sends the same event n times in a row.
 func RepeatWebhook(n int) WebhookEffect { return WebhookEffect{kind: "repeat", times: n} }
+
+// TwinWebhook sends the event, and a second Event object with an id of its own
+// about the same change.
+func TwinWebhook() WebhookEffect { return WebhookEffect{kind: "twin"} }
 
 // HoldWebhook keeps the delivery until Injection.Release; the next Tick,
 // Advance or DeliverWebhooks then makes it.
@@ -57,6 +64,16 @@ func (s *Server) hold(d *delivery, entry Delivery, by *Injection) {
 	s.sent.add(&entry)
 	d.attempts--
 	s.held = append(s.held, heldDelivery{d, by})
+}
+
+// twin queues a copy of a delivery's event under another id.
+func (s *Server) twin(d *delivery, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := *d.event
+	e.record, e.pending, e.invoice = s.newRecord("evt", 24, d.event.created), 1, nil
+	s.events.add(&e)
+	s.enqueue(&delivery{event: &e, endpoint: d.endpoint, twin: true}, at)
 }
 
 type heldDelivery struct {

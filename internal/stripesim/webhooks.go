@@ -21,6 +21,7 @@ type delivery struct {
 	alarm    alarm
 	attempts int
 	over     bool // acknowledged, dropped or given up
+	twin     bool // made by TwinWebhook, which makes no twin of it
 }
 
 // Delivery is one attempt to deliver an event, in the log.
@@ -36,7 +37,8 @@ type Delivery struct {
 	Status int
 	// Err says why there was no answer.
 	Err string
-	// Fault names what a fault did: "dropped", "held", "repeated", "answer lost".
+	// Fault names what a fault did: "dropped", "held", "repeated", "twin",
+	// "answer lost".
 	Fault string
 }
 
@@ -155,6 +157,11 @@ func (s *Server) attempt(ctx context.Context, d *delivery, at time.Time) {
 			return
 		case "repeat":
 			entry.Fault, sends = "repeated", hit.effect.times
+		case "twin":
+			if !d.twin {
+				entry.Fault = "twin"
+				s.twin(d, at)
+			}
 		case "lose":
 			entry.Fault, lost = "answer lost", true
 		}

@@ -227,6 +227,15 @@ func TestWebhookFaults(t *testing.T) {
 	held.Release()
 	require.Equal(t, 1, deliver())
 
+	k.sim.Faults().InjectWebhook(match, stripesim.TwinWebhook())
+	cus := k.customer()
+	require.Equal(t, 2, deliver())
+	pair := rec.all()[len(rec.all())-2:]
+	one, two := parse(t, pair[0], "whsec"), parse(t, pair[1], "whsec")
+	require.NotEqual(t, one.ID, two.ID)
+	require.Equal(t, cus, one.Data.Object["id"])
+	require.Equal(t, one.Data.Object, two.Data.Object)
+
 	k.sim.Faults().InjectWebhook(match, stripesim.LoseWebhookAnswer())
 	k.customer()
 	require.Equal(t, 1, deliver())
