@@ -15,8 +15,8 @@
 // is full, and no Go program survives that. Therefore every block of a file is
 // allocated, written and synced before the file is mapped; a mapped file is
 // never truncated, remapped or unmapped while one of its slots is taken; file
-// systems that move a block on overwrite, or that live on another machine, are
-// refused. When no segment can be had, [Journal.Take] hands out a slot on the
+// systems that need room to overwrite a block are refused (on a full Btrfs the
+// store faults, on ext4, XFS and tmpfs it does not). When no segment can be had, [Journal.Take] hands out a slot on the
 // heap and [Stats] says why.
 //
 // # Who owns a file

@@ -17,6 +17,10 @@ import (
 	"github.com/weirhq/weir/internal/journal"
 )
 
+func volumeChildren() map[string]func() error {
+	return map[string]func() error{"full volume": fillVolume, "file limit": reachFileLimit}
+}
+
 // A volume without room, in a process of its own: a fault would end it.
 func TestAFullVolumePutsCountersOnTheHeapAndFaultsNobody(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ func (j *Journal) grow() <-chan struct{} {
 	}
 	done := make(chan struct{})
 	j.growing = done
-	go func() {
+	j.work.Go(func() {
 		seg, first, p := j.make(n)
 		j.mu.Lock()
 		j.growing = nil
@@ -40,7 +40,7 @@ func (j *Journal) grow() <-chan struct{} {
 		}
 		j.unlock()
 		close(done)
-	}()
+	})
 	return done
 }
 
@@ -57,7 +57,7 @@ func (j *Journal) makeSegment(n int) (*segment, *os.File, *Problem) {
 	if p != nil || n == 0 {
 		return seg, f, p
 	}
-	if err := errors.Join(unlock(f), f.Close()); err != nil {
+	if err := unlockAndClose(f); err != nil {
 		path := segmentPath(j.config.Dir, j.config.Node, uint32(n))
 		return nil, nil, fault(errors.Join(err, unmap(seg.mem), os.Remove(path)), path, "a segment can't be used")
 	}

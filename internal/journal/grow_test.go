@@ -83,6 +83,7 @@ func TestASegmentThatCannotBeHadIsTriedAgainAfterAWhile(t *testing.T) {
 		time.Sleep(retryAfter)
 		require.True(t, j.Take(1, testHash(), 0).OnHeap())
 		require.Equal(t, 2, attempts)
+		synctest.Wait()
 		require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("level=WARN")), "the same reason is logged once")
 		full = false
 		require.True(t, j.Take(1, testHash(), 0).OnHeap())

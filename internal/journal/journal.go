@@ -49,8 +49,9 @@ type Journal struct {
 	problem  *Problem      // why there is no further segment
 	failedAt time.Time
 	closed   bool
-	first    *os.File // segment 0, locked; set once
-	news     []func() // log lines to write once the mutex is free
+	first    *os.File       // segment 0, locked; set once
+	work     sync.WaitGroup // the making of a segment; nothing starts once closed
+	news     []func()       // log lines to write once the mutex is free
 
 	// make makes segment n. A field, so that a test can stall the disk.
 	make func(n int) (*segment, *os.File, *Problem)
@@ -141,14 +142,11 @@ func (j *Journal) Close(remove bool) error {
 	j.mu.Lock()
 	closed := j.closed
 	j.closed = true
-	growing := j.growing
 	j.unlock()
 	if closed {
 		return nil
 	}
-	if growing != nil {
-		<-growing
-	}
+	j.work.Wait()
 	j.mu.Lock()
 	defer j.unlock()
 	j.problem = &Problem{Reason: Closed, Path: j.config.Dir, Detail: "the journal was closed"}
@@ -157,7 +155,7 @@ func (j *Journal) Close(remove bool) error {
 		if remove {
 			errs = append(errs, settle(j.config.Dir, j.config.Node, uint32(len(j.segments)), j.first))
 		}
-		errs = append(errs, unlock(j.first), j.first.Close())
+		errs = append(errs, unlockAndClose(j.first))
 	}
 	for _, seg := range j.segments {
 		if seg.taken == 0 {

@@ -309,9 +309,9 @@ func TestAFolderThatGoesAwayIsLoggedOnceAndCountersLiveOnTheHeap(t *testing.T) {
 	require.False(t, slots[1].OnHeap())
 	require.True(t, slots[2].OnHeap())
 	spend(slots[0], 1) // its file is deleted: no fault
+	require.NoError(t, j.Close(false))
 	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("level=WARN")), log.String())
 	require.Contains(t, log.String(), "reason=no_folder")
-	require.NoError(t, j.Close(false))
 }
 
 func TestKeyHash(t *testing.T) {

@@ -104,7 +104,7 @@ func sweepDraft(path string) error {
 	if err == nil && locked && samePlace(f, path) {
 		err = os.Remove(path)
 	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, unlockAndClose(f))
 }
 
 // recovery is the work on one node.
@@ -132,7 +132,7 @@ func (r recovery) run(ctx context.Context, seen uint32, store func(context.Conte
 		return unreadable(err, path)
 	}
 	defer func() {
-		if err := f.Close(); err != nil && problem == nil {
+		if err := unlockAndClose(f); err != nil && problem == nil {
 			problem = unreadable(err, path)
 		}
 	}()

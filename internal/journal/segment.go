@@ -29,6 +29,8 @@ func (s *segment) field(off int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&s.mem[off]))
 }
 
+func unlockAndClose(f *os.File) error { return errors.Join(unlock(f), f.Close()) }
+
 const draftAttempts = 10
 
 // createSegment makes a file with all its blocks, maps it, and only then gives
@@ -50,7 +52,7 @@ func createSegment(dir string, h header) (*segment, *os.File, *Problem) {
 		}
 	}
 	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()), f.Close())
+		err = errors.Join(err, os.Remove(f.Name()), unlockAndClose(f))
 		problem := fault(err, path, "a segment can't be made")
 		if errors.Is(err, fs.ErrExist) {
 			problem = &Problem{Reason: NodeInUse, Path: path, Err: err,
@@ -81,7 +83,7 @@ func lockedDraft(dir string, h header) (*os.File, error) {
 			return f, nil
 		}
 		// A sweep of drafts was faster; it removes this one.
-		if err := f.Close(); err != nil {
+		if err := unlockAndClose(f); err != nil {
 			return nil, err
 		}
 	}

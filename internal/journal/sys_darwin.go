@@ -15,11 +15,9 @@ func checkFilesystem(dir string) *Problem {
 	if err := ignoringEINTR(func() error { return unix.Statfs(dir, &stat) }); err != nil {
 		return fault(err, dir, "the file system of the folder for journals can't be looked at")
 	}
-	name := unix.ByteSliceToString(stat.Fstypename[:])
-	switch name {
-	case "nfs", "smbfs", "afpfs", "webdav", "macfuse", "osxfuse", "virtiofs":
+	if name := unix.ByteSliceToString(stat.Fstypename[:]); name != "apfs" && name != "hfs" {
 		return &Problem{Reason: BadFilesystem, Path: dir, Detail: fmt.Sprintf(
-			"the folder for journals is on %s, where a full or lost volume would end this process: use a local volume", name)}
+			"the folder for journals is on %q, where a full or lost volume could end this process: use a local volume", name)}
 	}
 	return nil
 }

@@ -20,7 +20,13 @@ func fault(err error, path, detail string) *Problem {
 	return &Problem{Reason: reasonOf(err), Path: path, Detail: detail, Err: err}
 }
 
+// errCopyOnWrite is a file system that was found out only by a file on it.
+var errCopyOnWrite = errors.New("the file system copies on write, so a full volume could end this process: use ext4, XFS, or best a memory-backed volume (tmpfs)")
+
 func reasonOf(err error) Reason {
+	if errors.Is(err, errCopyOnWrite) {
+		return BadFilesystem
+	}
 	for _, known := range [...]struct {
 		errno  syscall.Errno
 		reason Reason
@@ -69,8 +75,9 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// unlock gives the lock back at once. Closing the file would not: on Linux a
-// mapping keeps the open file, and with it the lock.
+// unlock gives the lock back at once. Closing the file alone would not: a
+// mapping keeps the open file and with it the lock, and so does a child of this
+// process between its fork and its exec.
 func unlock(f *os.File) error {
 	return ignoringEINTR(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) })
 }
