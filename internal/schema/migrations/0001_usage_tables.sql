@@ -204,12 +204,13 @@ INSERT INTO weir.nodes (id, state, name, sealed, started_at) VALUES
     (0, 'internal', 'database', 'infinity', '-infinity'),
     (-1, 'internal', 'retired', 'infinity', '-infinity');
 
+-- A fold may move every row of a page at once; half of each page is left free, so that all updates are HOT.
 CREATE TABLE weir.done (
     key  bigint NOT NULL REFERENCES weir.keys ON DELETE CASCADE,
     node bigint NOT NULL,
     used bigint NOT NULL,
     PRIMARY KEY (key, node)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 45);
 CREATE INDEX done_node ON weir.done (node, key);
 
 -- No foreign keys: a bad row must be parked by the fold, never refused to a node. No primary key either: only the fold
@@ -255,7 +256,7 @@ CREATE TABLE weir.totals (
     adjusted     bigint NOT NULL DEFAULT 0,
     carried      bigint NOT NULL DEFAULT 0,
     CHECK (used >= 0 AND free >= 0 AND overage >= 0 AND awaiting BETWEEN 0 AND not_billable AND not_billable <= overage)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 45);
 
 CREATE TABLE weir.history (
     key     bigint NOT NULL REFERENCES weir.keys ON DELETE CASCADE,
@@ -263,7 +264,7 @@ CREATE TABLE weir.history (
     used    bigint NOT NULL DEFAULT 0,
     overage bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (key, day)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 45);
 
 CREATE TABLE weir.adjustments (
     id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

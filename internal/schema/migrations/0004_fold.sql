@@ -18,7 +18,7 @@ CREATE TYPE weir.flush_answer AS (
 
 CREATE FUNCTION weir.flush(p_node bigint, p_keys bigint[], p_uptos bigint[], p_at timestamptz, p_beat boolean, p_sealed timestamptz,
         p_applied bigint, p_held bigint[], p_watch bigint[]) RETURNS weir.flush_answer
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE a weir.flush_answer;
 BEGIN
@@ -40,12 +40,17 @@ BEGIN
     -- One statement for totals and inbox: a fold that commits in between would be missed by both.
     SELECT array_agg(s.k), array_agg(s.others), array_agg(s.used), array_agg(s.free), array_agg(s.overage), array_agg(s.adjusted)
     INTO a.keys, a.others, a.folded, a.free, a.overage, a.adjusted
-    FROM (SELECT w.k, t.used, t.free, t.overage, t.adjusted,
-                 t.used - coalesce((SELECT d.used FROM weir.done d WHERE d.key = w.k AND d.node = p_node), 0) + coalesce((
-                     SELECT sum(greatest(0, x.upto - coalesce((SELECT e.used FROM weir.done e WHERE e.key = w.k AND e.node = x.node), 0)))
-                     FROM (SELECT b.node, max(b.upto) AS upto FROM weir.inbox b WHERE b.key = w.k AND b.node <> p_node GROUP BY b.node) x), 0)::bigint AS others
-          FROM unnest(p_keys || p_watch) w(k)
-          JOIN weir.totals t ON t.key = w.k) s;
+    FROM (SELECT u.k, sum(u.others)::bigint AS others, max(u.used) AS used, max(u.free) AS free, max(u.overage) AS overage, max(u.adjusted) AS adjusted
+          FROM (SELECT w.k, t.used - coalesce(d.used, 0) AS others, t.used, t.free, t.overage, t.adjusted
+                FROM (SELECT DISTINCT x.k FROM unnest(p_keys || p_watch) x(k)) w
+                JOIN weir.totals t ON t.key = w.k
+                LEFT JOIN weir.done d ON d.key = w.k AND d.node = p_node
+                UNION ALL
+                SELECT i.key, greatest(0, i.upto - coalesce(e.used, 0)), NULL, NULL, NULL, NULL
+                FROM (SELECT b.key, b.node, max(b.upto) AS upto FROM unnest(p_keys || p_watch) x(k) JOIN weir.inbox b ON b.key = x.k
+                      WHERE b.node <> p_node GROUP BY 1, 2) i
+                LEFT JOIN weir.done e ON e.key = i.key AND e.node = i.node) u
+          GROUP BY u.k HAVING count(u.used) > 0) s;
     IF p_beat THEN
         SELECT array_agg(r.key) INTO a.recalled FROM weir.recalls r
         JOIN weir.leases l ON l.key = r.key AND l.node = p_node AND NOT l.tight
@@ -57,27 +62,27 @@ END $$;
 -- Folds exactly these inbox rows. The caller has locked weir.fold in an earlier statement: in the same one the lock
 -- would come after the snapshot. A fold takes the maximum per node and key, so repeats and reorderings add nothing.
 CREATE FUNCTION weir.fold_rows(p_rows tid[]) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
-    WITH bad AS (
-        SELECT i.ctid, CASE WHEN i.upto < 0 OR i.upto > weir.boundless() THEN 'units out of range'
-                            WHEN k.key IS NULL THEN 'unknown key'
-                            WHEN n.id IS NULL THEN 'unknown node'
-                            ELSE 'node is ' || n.state END AS reason
-        FROM weir.inbox i
-        LEFT JOIN weir.keys k ON k.key = i.key
-        LEFT JOIN weir.nodes n ON n.id = i.node
-        WHERE i.ctid = ANY (p_rows)
-          AND (k.key IS NULL OR n.id IS NULL OR n.state IN ('retiring', 'retired', 'given_up') OR i.upto < 0 OR i.upto > weir.boundless())),
-    gone AS (DELETE FROM weir.inbox i USING bad b WHERE i.ctid = b.ctid RETURNING i.node, i.key, i.upto, i.at, b.reason)
-    INSERT INTO weir.inbox_parked (node, key, upto, at, reason) SELECT g.node, g.key, g.upto, g.at, g.reason FROM gone g;
-
     WITH gone AS (DELETE FROM weir.inbox i WHERE i.ctid = ANY (p_rows) RETURNING i.node, i.key, i.upto, i.at),
+    judged AS MATERIALIZED (
+        SELECT g.node, g.key, g.upto, g.at,
+               CASE WHEN g.upto < 0 OR g.upto > weir.boundless() THEN 'units out of range'
+                    WHEN k.key IS NULL THEN 'unknown key'
+                    WHEN n.id IS NULL THEN 'unknown node'
+                    WHEN n.state IN ('retiring', 'retired', 'given_up') THEN 'node is ' || n.state END AS reason
+        FROM gone g
+        LEFT JOIN weir.keys k ON k.key = g.key
+        LEFT JOIN weir.nodes n ON n.id = g.node),
+    parked AS (
+        INSERT INTO weir.inbox_parked (node, key, upto, at, reason)
+        SELECT j.node, j.key, j.upto, j.at, j.reason FROM judged j WHERE j.reason IS NOT NULL),
     told AS MATERIALIZED (  -- per day of the batch, in UTC
         SELECT g.key, g.node, g.day, g.upto, coalesce(o.used, 0) AS used, o.key IS NULL AS fresh
-        FROM (SELECT x.key, x.node, (x.at AT TIME ZONE 'UTC')::date AS day, max(x.upto) AS upto FROM gone x GROUP BY 1, 2, 3) g
+        FROM (SELECT j.key, j.node, (j.at AT TIME ZONE 'UTC')::date AS day, max(j.upto) AS upto
+              FROM judged j WHERE j.reason IS NULL GROUP BY 1, 2, 3) g
         LEFT JOIN weir.done o ON o.key = g.key AND o.node = g.node),
     new_done AS (
         INSERT INTO weir.done (key, node, used) SELECT t.key, t.node, max(t.upto) FROM told t WHERE t.fresh GROUP BY 1, 2),
@@ -186,7 +191,7 @@ END $$;
 -- Sets a node's leases of some keys to what it has used: what it held goes back, an overshoot is counted.
 -- The caller holds weir.fold and has folded the node's rows of these keys.
 CREATE FUNCTION weir.settle_leases(p_node bigint, p_keys bigint[], p_cause text) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     v_back bigint[];
@@ -285,7 +290,7 @@ END $$;
 -- Moves what an ended node used to node -1, at most p_most keys a call, and retires it with the last one.
 -- Returns more, wait (the fold still holds rows of it) or done.
 CREATE FUNCTION weir.retire_chunk(p_node bigint, p_most integer) RETURNS text
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     v_state text;
