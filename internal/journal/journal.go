@@ -82,7 +82,7 @@ func Open(config Config) (*Journal, error) {
 	done := j.grow()
 	j.unlock()
 	<-done
-	if p := j.Stats().Problem; p != nil && p.Reason == NodeInUse {
+	if p := j.Stats().Problem; p != nil && (p.Reason == NodeInUse || p.Reason == BadFilesystem) {
 		return nil, p
 	}
 	return j, nil
