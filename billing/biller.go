@@ -48,6 +48,14 @@ type (
 	}
 	// ReportArgs asks for due reports to be planned and sent.
 	ReportArgs struct{}
+	// CloseArgs asks for ended periods to be closed.
+	CloseArgs struct{}
+	// LateArgs asks for late usage to be put on invoices.
+	LateArgs struct{}
+	// ReconcileArgs asks for summaries to be compared with the ledger.
+	ReconcileArgs struct{}
+	// SweepArgs asks for what webhooks missed.
+	SweepArgs struct{}
 	// MeterErrorArgs names a stored thin event about refused meter events.
 	MeterErrorArgs struct {
 		Event string `json:"event"`
@@ -62,6 +70,18 @@ func (InvoiceArgs) Kind() string { return "read_invoice" }
 
 // Kind names the job.
 func (ReportArgs) Kind() string { return "report" }
+
+// Kind names the job.
+func (CloseArgs) Kind() string { return "close" }
+
+// Kind names the job.
+func (LateArgs) Kind() string { return "late" }
+
+// Kind names the job.
+func (ReconcileArgs) Kind() string { return "reconcile" }
+
+// Kind names the job.
+func (SweepArgs) Kind() string { return "sweep" }
 
 // Kind names the job.
 func (MeterErrorArgs) Kind() string { return "meter_error" }

@@ -201,9 +201,9 @@ func storePrices(ctx context.Context, tx pgx.Tx, subs []subscription, matched ma
 func storeSubscriptions(ctx context.Context, tx pgx.Tx, customer string, subs []subscription, now time.Time) error {
 	for i := range subs {
 		s := &subs[i]
-		body, err := json.Marshal(s)
+		body, err := storedBody(s)
 		if err != nil {
-			return fmt.Errorf("store subscription %s: %w", s.ID, err)
+			return err
 		}
 		var since, ended *time.Time
 		if !s.pastDueSince.IsZero() {
@@ -221,6 +221,15 @@ func storeSubscriptions(ctx context.Context, tx pgx.Tx, customer string, subs []
 		}
 	}
 	return nil
+}
+
+// storedBody is a subscription as it is stored, the same for the same subscription.
+func storedBody(s *subscription) (string, error) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("store subscription %s: %w", s.ID, err)
+	}
+	return string(body), nil
 }
 
 func units(n int64) string { return strconv.FormatInt(n, 10) }

@@ -112,6 +112,7 @@ CREATE TABLE weir.meters (
     customer_key text NOT NULL,
     value_key    text NOT NULL,
     livemode     boolean NOT NULL,
+    suspect_at   timestamptz,     -- an error report named it: open windows on it are compared again
     read_at      timestamptz NOT NULL
 );
 CREATE UNIQUE INDEX meters_event_name ON weir.meters (event_name) WHERE active;

@@ -95,3 +95,33 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
+
+-- Settles a subscription's read invoices again for windows that are not final yet (a close that came after its
+-- invoice), and declares final what ended long enough ago without one. The caller has just listed all of its invoices.
+CREATE FUNCTION weir.end_without_invoice(p_subscription text, p_now timestamptz, p_after interval) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    r      record;
+    v_keys bigint[];
+BEGIN
+    PERFORM FROM weir.fold FOR UPDATE;
+    FOR r IN
+        SELECT i.invoice FROM weir.invoices i
+        WHERE i.subscription = p_subscription AND i.status IN ('open', 'paid', 'uncollectible', 'void')
+          AND EXISTS (SELECT FROM weir.segments s JOIN weir.books b ON b.key = s.key AND NOT b.final
+                      WHERE s.subscription = p_subscription AND i.created > s.starts) ORDER BY i.created
+    LOOP
+        PERFORM weir.settle_invoice(r.invoice, p_now);
+    END LOOP;
+    SELECT coalesce(array_agg(DISTINCT s.key), '{}') INTO v_keys
+    FROM weir.segments s
+    JOIN weir.books b ON b.key = s.key AND NOT b.final
+    LEFT JOIN weir.subscriptions u ON u.subscription = s.subscription
+    WHERE s.subscription = p_subscription AND least(s.window_end, coalesce(u.ended_at, 'infinity')) <= p_now - p_after
+      AND NOT EXISTS (SELECT FROM weir.invoices i WHERE i.subscription = p_subscription AND (i.status = 'draft' OR i.status IS NULL OR i.wanted > i.read)
+                      AND i.created >= least(s.window_end, coalesce(u.ended_at, 'infinity')) - interval '1 minute')
+      AND NOT EXISTS (SELECT FROM weir.segments o LEFT JOIN weir.subscriptions ou ON ou.subscription = o.subscription
+                      WHERE o.key = s.key AND o.id > s.id AND least(o.window_end, coalesce(ou.ended_at, 'infinity')) > p_now - p_after);
+    PERFORM weir.finalize(v_keys, 'no invoice', p_now);
+END $$;

@@ -1,0 +1,221 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/shopspring/decimal"
+)
+
+const (
+	lateHold = 2 * time.Minute // wall: for how long one worker has a late row
+	lateMost = 50              // rows in one pass
+)
+
+// lateRow is usage that missed its invoice and is to be put on one, or, negative, to be credited.
+type lateRow struct {
+	ID                                            int64
+	Key                                           int64
+	Units                                         int64
+	Policy, WeirID                                string
+	Attempts                                      int32
+	Customer, Subscription, Product, Currency     string
+	TaxBehavior                                   string
+	UnitAmount                                    decimal.Decimal
+	Starts, Ends                                  time.Time
+	SubscriptionEnded                             bool
+	DraftInvoice                                  string
+	CreditInvoice, CreditLine, CreditInvoiceState string
+	CreditQuantity, CreditAmount                  int64
+}
+
+// Late puts stored late usage on invoices, and credits what was billed too much. Each row is looked up at Stripe by its
+// weir_id before it is sent, so that nothing is charged twice.
+func (b *Biller) Late(ctx context.Context) error {
+	c, err := b.stripe()
+	if err != nil {
+		return err
+	}
+	if stopped, err := b.isStopped(ctx); err != nil || stopped {
+		return err
+	}
+	rows, err := b.claimLate(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range rows {
+		if err := b.lateOne(ctx, c, &rows[i]); err != nil {
+			errs = append(errs, b.lateFailed(context.WithoutCancel(ctx), &rows[i], err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b *Biller) isStopped(ctx context.Context) (bool, error) {
+	var is bool
+	if err := b.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM weir.stops)").Scan(&is); err != nil {
+		return false, fmt.Errorf("look for a stop: %w", err)
+	}
+	return is, nil
+}
+
+// claimLate takes rows for a while; the attempt is counted before it is made.
+func (b *Biller) claimLate(ctx context.Context) ([]lateRow, error) {
+	rows, err := b.db.Query(ctx, `
+		WITH due AS (
+			SELECT l.id FROM weir.late l WHERE l.state = 'stored' AND l.policy IN ('invoice_item', 'credit_note') AND l.retry_at <= clock_timestamp()
+			ORDER BY l.id LIMIT $1 FOR UPDATE SKIP LOCKED),
+		mine AS (UPDATE weir.late l SET attempts = l.attempts + 1, retry_at = clock_timestamp() + $2 FROM due WHERE l.id = due.id RETURNING l.*)
+		SELECT m.id, m.key, m.units, m.policy, m.weir_id, m.attempts, s.customer, s.subscription, coalesce(s.product, ''), s.currency,
+			coalesce(s.tax_behavior, ''), coalesce(s.unit_amount, k.unit_amount, 0)::text, p.starts, p.ends, u.ended_at IS NOT NULL,
+			coalesce((SELECT i.invoice FROM weir.invoices i WHERE i.subscription = s.subscription AND i.status = 'draft' AND i.currency = s.currency
+			          ORDER BY i.created DESC LIMIT 1), ''),
+			coalesce(c.invoice, ''), coalesce(c.line, ''), coalesce(c.status, ''), coalesce(c.quantity, 0), coalesce(c.amount, 0)
+		FROM mine m
+		JOIN weir.segments s ON s.id = m.segment
+		JOIN weir.keys k ON k.key = m.key
+		JOIN weir.periods p ON p.id = k.period_id
+		LEFT JOIN weir.subscriptions u ON u.subscription = s.subscription
+		LEFT JOIN LATERAL (
+			SELECT n.invoice, n.line, v.status, n.quantity, n.amount FROM weir.invoiced x JOIN weir.invoice_lines n ON n.line = x.line JOIN weir.invoices v ON v.invoice = n.invoice
+			WHERE x.key = m.key AND x.units > 0 ORDER BY x.units DESC, n.line LIMIT 1) c ON true
+		ORDER BY m.id`, lateMost, lateHold)
+	if err != nil {
+		return nil, fmt.Errorf("claim late usage: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lateRow])
+	if err != nil {
+		return nil, fmt.Errorf("claim late usage: %w", err)
+	}
+	return list, nil
+}
+
+func (b *Biller) lateOne(ctx context.Context, c *Client, l *lateRow) error {
+	if l.Units < 0 {
+		return b.credit(ctx, c, l)
+	}
+	object, err := findInvoiceItem(ctx, c, l)
+	if err != nil {
+		return err
+	}
+	invoice := ""
+	if object == "" {
+		if invoice, err = b.invoiceFor(ctx, c, l); err != nil {
+			return err
+		}
+		if object, err = createInvoiceItem(ctx, c, l, invoice); err != nil {
+			return err
+		}
+	}
+	_, err = b.db.Exec(ctx, "UPDATE weir.late SET state = 'sent', object = $2, invoice = nullif($3, ''), error = NULL WHERE id = $1 AND state = 'stored'", l.ID, object, invoice)
+	if err != nil {
+		return fmt.Errorf("store late row %d: %w", l.ID, err)
+	}
+	return nil
+}
+
+// lateFailed stores what went wrong. What Stripe refuses is held for a person.
+func (b *Biller) lateFailed(ctx context.Context, l *lateRow, cause error) error {
+	if isStopped(cause) {
+		return b.stop(ctx, "unauthorized", "Stripe does not accept the API key: "+cause.Error())
+	}
+	state := "stored"
+	if IsPermanent(cause) {
+		state = "held"
+	}
+	_, err := b.db.Exec(ctx, `UPDATE weir.late SET error = left($2, 500), state = CASE WHEN state = 'stored' THEN $3 ELSE state END,
+		retry_at = clock_timestamp() + least(interval '30 s', interval '1 s' * power(2, least(attempts, 5))) WHERE id = $1`, l.ID, cause.Error(), state)
+	if err != nil {
+		return fmt.Errorf("store late row %d: %w", l.ID, err)
+	}
+	if state == "held" {
+		return raise(ctx, b.db, finding{kind: "late_refused", subject: units(l.ID), message: fmt.Sprintf(
+			"Stripe refused late row %d: %s. Settle it with worker late release", l.ID, cause)}, b.now())
+	}
+	if _, throttled := Throttled(cause); throttled {
+		return nil
+	}
+	return fmt.Errorf("settle late row %d: %w", l.ID, cause)
+}
+
+type invoiceItem struct {
+	ID       string            `json:"id"`
+	Invoice  ref               `json:"invoice"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+func findInvoiceItem(ctx context.Context, c *Client, l *lateRow) (string, error) {
+	if l.Attempts == 1 {
+		return "", nil // it was never sent
+	}
+	items, err := pages(ctx, c, "/v1/invoiceitems", "", "", func(i *invoiceItem) string { return i.ID }, "customer", l.Customer)
+	if err != nil {
+		return "", fmt.Errorf("look for late row %d: %w", l.ID, err)
+	}
+	i := slices.IndexFunc(items, func(i invoiceItem) bool { return i.Metadata["weir_id"] == l.WeirID })
+	if i < 0 {
+		return "", nil
+	}
+	return items[i].ID, nil
+}
+
+// invoiceFor is the draft that the item goes on: the subscription's own, one of its own after the end, and none while
+// the subscription lives and has no draft, so that the next invoice takes it.
+func (b *Biller) invoiceFor(ctx context.Context, c *Client, l *lateRow) (string, error) {
+	if l.DraftInvoice != "" || !l.SubscriptionEnded {
+		return l.DraftInvoice, nil
+	}
+	drafts, err := pages(ctx, c, "/v1/invoices", "", "", func(i *struct {
+		ID       string            `json:"id"`
+		Metadata map[string]string `json:"metadata"`
+	},
+	) string {
+		return i.ID
+	}, "customer", l.Customer, "status", "draft")
+	if err != nil {
+		return "", fmt.Errorf("look for the invoice of late row %d: %w", l.ID, err)
+	}
+	for _, d := range drafts {
+		if d.Metadata["weir_id"] == l.WeirID {
+			return d.ID, nil
+		}
+	}
+	inv, _, err := call[invoice](ctx, c, request{
+		method: http.MethodPost, path: "/v1/invoices", idempotency: l.WeirID + ":invoice:" + units(int64(l.Attempts)),
+		form: values("customer", l.Customer, "currency", l.Currency, "auto_advance", "true", "pending_invoice_items_behavior", "exclude",
+			"description", "Usage after the end of the subscription", "metadata[weir_id]", l.WeirID),
+	})
+	if err != nil {
+		return "", fmt.Errorf("make an invoice for late row %d: %w", l.ID, err)
+	}
+	return inv.ID, nil
+}
+
+func createInvoiceItem(ctx context.Context, c *Client, l *lateRow, invoice string) (string, error) {
+	form := values("customer", l.Customer, "quantity", units(l.Units),
+		"price_data[currency]", l.Currency, "price_data[product]", l.Product, "price_data[unit_amount_decimal]", l.UnitAmount.String(),
+		"period[start]", units(l.Starts.Unix()), "period[end]", units(l.Ends.Unix()),
+		"description", "Usage of an earlier period", "metadata[weir_id]", l.WeirID)
+	if l.TaxBehavior != "" {
+		form.Add("price_data[tax_behavior]", l.TaxBehavior)
+	}
+	switch {
+	case invoice != "":
+		form.Add("invoice", invoice)
+	case !l.SubscriptionEnded:
+		form.Add("subscription", l.Subscription)
+	}
+	it, _, err := call[invoiceItem](ctx, c, request{
+		method: http.MethodPost, path: "/v1/invoiceitems", form: form, idempotency: l.WeirID + ":" + units(int64(l.Attempts)),
+	})
+	if err != nil {
+		return "", fmt.Errorf("make an invoice item of late row %d: %w", l.ID, err)
+	}
+	return it.ID, nil
+}

@@ -1,0 +1,214 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/usage"
+)
+
+const (
+	noInvoiceAfter = 2 * time.Hour // after a window's end; drafts stay at most 72 h, and are known
+	eventsKept     = 90 * 24 * time.Hour
+	lateAges       = 7 * 24 * time.Hour
+	sweepPages     = 100_000
+)
+
+// Sweep looks for what webhooks missed: it lists all subscriptions, canceled ones included, marks the customers of those
+// that changed, and lists the invoices of ended windows that none is known of. It also settles what time alone settles.
+// It runs daily and on demand.
+func (b *Biller) Sweep(ctx context.Context) error {
+	c, err := b.stripe()
+	if err != nil {
+		return err
+	}
+	if err := b.sweepSubscriptions(ctx, c); err != nil {
+		return err
+	}
+	if err := b.sweepInvoices(ctx, c); err != nil {
+		return err
+	}
+	if err := b.Settled(ctx); err != nil {
+		return err
+	}
+	if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET swept_at = $1", b.now()); err != nil {
+		return fmt.Errorf("note the sweep: %w", err)
+	}
+	return nil
+}
+
+// Settled does what time alone decides: renewals that were never confirmed stop at what is included, held late usage
+// ages, old webhook events go.
+func (b *Biller) Settled(ctx context.Context) error {
+	now := b.now()
+	return b.begin(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT weir.stop_unconfirmed($1, 500)", now); err != nil {
+			return fmt.Errorf("stop unconfirmed periods: %w", err)
+		}
+		_, err := tx.Exec(ctx, `SELECT weir.find('late_aging', l.id::text, k.account_id, format('%s late units are held since %s: release or forgive them with worker late', l.units, l.created_at), $1)
+			FROM weir.late l JOIN weir.keys k ON k.key = l.key WHERE l.state = 'held' AND l.created_at <= $1::timestamptz - $2::interval`, now, lateAges)
+		if err != nil {
+			return fmt.Errorf("find aging late usage: %w", err)
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM weir.webhook_events WHERE event IN (
+			SELECT event FROM weir.webhook_events WHERE received_at < $1::timestamptz - $2::interval AND state IN ('done', 'foreign') LIMIT 10000)`, now, eventsKept)
+		if err != nil {
+			return fmt.Errorf("forget old events: %w", err)
+		}
+		return nil
+	})
+}
+
+// sweepSubscriptions reads all subscriptions page by page. One that alone stands for its customer is applied from the
+// page, 100 a call; where there is more to know, the customer is marked to be read.
+func (b *Biller) sweepSubscriptions(ctx context.Context, c *Client) error {
+	after := ""
+	for range sweepPages {
+		form := values("limit", pageSize, "status", "all")
+		if after != "" {
+			form.Add("starting_after", after)
+		}
+		page, _, err := call[list[subscription]](ctx, c, request{method: http.MethodGet, path: "/v1/subscriptions", form: form, version: itemVersion})
+		if wait, ok := Throttled(err); ok {
+			t := time.NewTimer(wait)
+			select {
+			case <-t.C:
+				continue
+			case <-ctx.Done():
+				t.Stop()
+				return ctx.Err()
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("list subscriptions: %w", err)
+		}
+		if err := b.sweepPage(ctx, c, page.Data); err != nil {
+			return err
+		}
+		if !page.HasMore || len(page.Data) == 0 {
+			return nil
+		}
+		after = page.Data[len(page.Data)-1].ID
+	}
+	return fmt.Errorf("list subscriptions: more than %d pages", sweepPages)
+}
+
+func (b *Biller) sweepPage(ctx context.Context, c *Client, subs []subscription) error {
+	catalog, err := usage.LatestCatalog(ctx, b.db)
+	if err != nil {
+		return err
+	}
+	meters, err := b.meters(ctx, c, meterIDs(subs))
+	if err != nil {
+		return err
+	}
+	for i := range subs {
+		s := &subs[i]
+		changed, known, alone, err := b.compareStored(ctx, s)
+		if err != nil {
+			return err
+		}
+		f := &facts{catalog: catalog.Catalog, meters: meters, subs: []subscription{*s}, matched: map[string]string{}, customer: string(s.Customer), now: b.now()}
+		var d derived
+		f.match(&d)
+		switch {
+		case !changed, !known && !d.ours:
+			continue
+		case alone && !s.ended() && !s.Items.HasMore:
+			if err := b.applyListed(ctx, c, *s); err != nil {
+				return err
+			}
+		default:
+			if err := b.begin(ctx, func(tx pgx.Tx) error { return wantCustomer(ctx, tx, string(s.Customer), c.Live(), b.now()) }); err != nil {
+				return fmt.Errorf("mark customer %s: %w", s.Customer, err)
+			}
+		}
+	}
+	return nil
+}
+
+// compareStored says whether a listed subscription differs from what is stored or waits to be confirmed, whether its
+// customer is known, and whether it is mapped and no other subscription of it stands.
+func (b *Biller) compareStored(ctx context.Context, s *subscription) (changed, known, alone bool, err error) {
+	body, err := storedBody(s)
+	if err != nil {
+		return false, false, false, err
+	}
+	err = b.db.QueryRow(ctx, `SELECT
+		NOT EXISTS (SELECT FROM weir.subscriptions x WHERE x.subscription = $1 AND x.body = $3)
+			OR EXISTS (SELECT FROM weir.customers c WHERE c.customer = $2 AND (c.due_at <= $4 OR c.wanted > c.synced))
+			OR EXISTS (SELECT FROM weir.customers c JOIN weir.periods p ON p.account_id = c.account_id
+			           WHERE c.customer = $2 AND p.state = 'open' AND NOT p.confirmed AND p.source = 'subscription' AND p.starts <= $4),
+		EXISTS (SELECT FROM weir.customers c WHERE c.customer = $2),
+		EXISTS (SELECT FROM weir.customers c WHERE c.customer = $2 AND c.account_id IS NOT NULL)
+			AND EXISTS (SELECT FROM weir.subscriptions x WHERE x.subscription = $1)
+			AND NOT EXISTS (SELECT FROM weir.subscriptions x WHERE x.customer = $2 AND x.subscription <> $1 AND x.ended_at IS NULL)`,
+		s.ID, string(s.Customer), body, b.now()).Scan(&changed, &known, &alone)
+	if err != nil {
+		return false, false, false, fmt.Errorf("compare subscription %s: %w", s.ID, err)
+	}
+	return changed, known, alone, nil
+}
+
+// applyListed applies a subscription that stands alone for its customer as a read of that customer.
+func (b *Biller) applyListed(ctx context.Context, c *Client, s subscription) error {
+	cc, ok, err := b.claimCustomer(ctx, string(s.Customer), c.Live(), true)
+	if err != nil || !ok {
+		return err
+	}
+	f, err := b.facts(ctx, c, cc, []subscription{s}, false)
+	if err == nil {
+		err = b.begin(ctx, func(tx pgx.Tx) error { return b.applySync(ctx, tx, cc, f, derive(f), nil) })
+	}
+	if err != nil {
+		return errors.Join(err, b.syncFailed(context.WithoutCancel(ctx), cc, err))
+	}
+	return nil
+}
+
+// sweepInvoices lists the invoices of subscriptions with ended windows that are not final, and declares windows final
+// whose subscription has ended without one.
+func (b *Biller) sweepInvoices(ctx context.Context, c *Client) error {
+	rows, err := b.db.Query(ctx, `SELECT DISTINCT s.subscription FROM weir.books x JOIN weir.segments s ON s.key = x.key
+		LEFT JOIN weir.subscriptions u ON u.subscription = s.subscription
+		WHERE NOT x.final AND least(s.window_end, coalesce(u.ended_at, 'infinity')) <= $1::timestamptz - $2::interval ORDER BY 1 LIMIT 5000`, b.now(), noInvoiceAfter)
+	if err != nil {
+		return fmt.Errorf("find windows without an invoice: %w", err)
+	}
+	subs, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("find windows without an invoice: %w", err)
+	}
+	return each(ctx, b.cfg.Readers, subs, func(ctx context.Context, id string) error { return b.sweepSubscriptionInvoices(ctx, c, id) })
+}
+
+func (b *Biller) sweepSubscriptionInvoices(ctx context.Context, c *Client, sub string) error {
+	found, err := pages(ctx, c, "/v1/invoices", "", "", func(i *invoice) string { return i.ID }, "subscription", sub)
+	if err != nil {
+		return fmt.Errorf("list invoices of %s: %w", sub, err)
+	}
+	now := b.now()
+	for i := range found {
+		inv := &found[i]
+		_, err := b.db.Exec(ctx, `INSERT INTO weir.invoices AS i (invoice, customer, livemode, seen_at) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (invoice) DO UPDATE SET wanted = i.wanted + 1 WHERE i.status IS DISTINCT FROM $5 OR i.read = 0`,
+			inv.ID, string(inv.Customer), c.Live(), now, inv.Status)
+		if err != nil {
+			return fmt.Errorf("mark invoice %s: %w", inv.ID, err)
+		}
+		if err := b.ReadInvoice(ctx, inv.ID); err != nil {
+			return err
+		}
+	}
+	return b.begin(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT weir.end_without_invoice($1, $2, $3)", sub, now, noInvoiceAfter); err != nil {
+			return fmt.Errorf("end %s without an invoice: %w", sub, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,155 @@
+package jobs_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/internal/pgtest"
+	"github.com/weirhq/weir/internal/schema"
+	"github.com/weirhq/weir/jobs"
+	"github.com/weirhq/weir/plans"
+	"github.com/weirhq/weir/usage"
+)
+
+const planFile = `
+default_plan: free
+features: {events: {}}
+plans: {free: {quota: {events: 100}, on_exceeded: block}}
+`
+
+type wall struct{}
+
+func (wall) Now() time.Time { return time.Now() }
+
+func newDatabase(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	db := pgtest.Pool(t, pgtest.Migrated(t, "jobs "+schema.Fingerprint(), func(ctx context.Context, url string) error {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return err
+		}
+		if _, err := schema.Migrate(ctx, conn); err != nil {
+			return err
+		}
+		if err := conn.Close(ctx); err != nil {
+			return err
+		}
+		pool, err := pgxpool.New(ctx, url)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		return jobs.Migrate(ctx, pool)
+	}))
+	c, err := plans.Parse([]byte(planFile))
+	require.NoError(t, err)
+	_, _, err = usage.Publish(t.Context(), db, c, "test", time.Now())
+	require.NoError(t, err)
+	return db
+}
+
+func newWorker(t *testing.T, db *pgxpool.Pool) *jobs.Worker {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	b, err := billing.New(db, billing.Config{Clock: wall{}, Logger: log})
+	require.NoError(t, err)
+	w, err := jobs.New(jobs.Config{DB: db, Biller: b, Clock: wall{}, Logger: log})
+	require.NoError(t, err)
+	return w
+}
+
+func start(t *testing.T, w *jobs.Worker) {
+	t.Helper()
+	require.NoError(t, w.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+		defer stop()
+		require.NoError(t, w.Stop(ctx))
+	})
+}
+
+func count(t *testing.T, db *pgxpool.Pool, account string, units int64) int64 {
+	t.Helper()
+	now := time.Now()
+	n, err := usage.Register(t.Context(), db, "node", "test", now)
+	require.NoError(t, err)
+	keys, err := usage.Contact(t.Context(), db, usage.ContactRequest{Node: n.ID, Account: account, At: now, Feature: "nothing"})
+	require.NoError(t, err)
+	_, err = usage.Flush(t.Context(), db, usage.Batch{Node: n.ID, Keys: []int64{keys[0].Key}, Upto: []int64{units}, At: now, Sealed: now, Applied: n.Change})
+	require.NoError(t, err)
+	return keys[0].Key
+}
+
+func folded(t *testing.T, db *pgxpool.Pool, key, units int64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var used int64
+		err := db.QueryRow(t.Context(), "SELECT used FROM weir.totals WHERE key = $1", key).Scan(&used)
+		return err == nil && used == units
+	}, 30*time.Second, 20*time.Millisecond)
+}
+
+func TestWorkerFoldsWhatNodesFlush(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	start(t, newWorker(t, db))
+	folded(t, db, count(t, db, "acme", 7), 7)
+	folded(t, db, count(t, db, "umbrella", 9), 9)
+}
+
+func TestWorkerFoldsInSpiteOfAStuckJob(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	// A worker was killed in the middle of its flush: its jobs are running for ever, as far as rows say.
+	_, err := db.Exec(t.Context(), `INSERT INTO weir.river_job (state, attempt, max_attempts, attempted_at, attempted_by, kind, queue, args, priority)
+		SELECT 'running', 1, 25, now(), '{dead}', 'flush', 'fold', '{}', 1 FROM generate_series(1, 10)`)
+	require.NoError(t, err)
+	start(t, newWorker(t, db))
+	folded(t, db, count(t, db, "acme", 7), 7)
+}
+
+func TestTwoWorkersCountOnce(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	start(t, newWorker(t, db))
+	start(t, newWorker(t, db))
+	key := count(t, db, "acme", 50)
+	folded(t, db, key, 50)
+	var inbox int64
+	require.NoError(t, db.QueryRow(t.Context(), "SELECT count(*) FROM weir.inbox").Scan(&inbox))
+	require.Zero(t, inbox)
+}
+
+func TestStartAndStop(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	w := newWorker(t, db)
+	require.NoError(t, w.Stop(t.Context()), "a worker that was not started is stopped")
+	require.NoError(t, w.Start(t.Context()))
+	require.ErrorContains(t, w.Start(t.Context()), "started before")
+	require.NoError(t, w.Stop(t.Context()))
+	require.NoError(t, w.Stop(t.Context()))
+	_, err := jobs.New(jobs.Config{})
+	require.Error(t, err)
+}
+
+func TestMigrateRunsTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Pool(t, pgtest.URL(t))
+	_, err := db.Exec(t.Context(), "CREATE SCHEMA weir")
+	require.NoError(t, err)
+	errs := make(chan error, 2)
+	for range 2 {
+		go func() { errs <- jobs.Migrate(t.Context(), db) }()
+	}
+	require.NoError(t, <-errs)
+	require.NoError(t, <-errs)
+	require.NoError(t, jobs.Migrate(t.Context(), db))
+}
