@@ -55,7 +55,7 @@ func TestManyRenewalsAtOneInstant(t *testing.T) {
 	t.Parallel()
 	sim := stripesim.New(stripesim.Config{HistorySize: 1000})
 	base, usage := shop(t, sim)
-	customers := make([]string, 2000)
+	customers := make([]string, 500)
 	for i := range customers {
 		customers[i] = subscribed(t, sim, base, usage)
 		direct(t, sim, "POST", "/v1/billing/meter_events", url.Values{
