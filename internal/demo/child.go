@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -110,6 +111,26 @@ func (c *child) ready(ctx context.Context) error {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16))
 		return resp.StatusCode == http.StatusOK, nil
 	})
+}
+
+// businessTime asks the worker what time it takes it to be.
+func (c *child) businessTime(ctx context.Context) (time.Time, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/readyz", nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var answer struct {
+		Time time.Time `json:"time"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&answer); err != nil {
+		return time.Time{}, fmt.Errorf("%s: %w", req.URL, err)
+	}
+	return answer.Time, nil
 }
 
 // stop ends the process as a service manager does, and kills it when that takes too long.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -56,6 +57,8 @@ type world struct {
 	worker   *child
 	enforcer []*child
 	accounts []*account
+	ends     time.Time    // of the last subscription's month
+	repeated atomic.Int64 // calls that were answered 503
 	closers  []func()
 }
 
@@ -153,10 +156,31 @@ func (w *world) refuseUsed(ctx context.Context) error {
 	return nil
 }
 
-// setClock moves the one clock that the simulator, the worker and the nodes share.
+// setClock moves the one clock that everybody shares: first the database's, which the worker and the nodes follow, then
+// the simulator's, whose webhooks they must not take for messages from the future.
 func (w *world) setClock(ctx context.Context, at time.Time) error {
-	w.clock.Set(at)
-	return usage.SimulateClock(ctx, w.db, w.clock.Now())
+	if err := usage.SimulateClock(ctx, w.db, at); err != nil {
+		return err
+	}
+	err := until(ctx, func() (bool, error) {
+		nodes, err := usage.Nodes(ctx, w.db)
+		if err != nil {
+			return false, err
+		}
+		for _, n := range nodes {
+			if n.State == "live" && n.Sealed.Before(at) {
+				return false, nil
+			}
+		}
+		now, err := w.worker.businessTime(ctx)
+		return !now.Before(at), err
+	})
+	if err != nil {
+		return fmt.Errorf("the clock is not followed: %w", err)
+	}
+	now, err := usage.Now(ctx, w.db)
+	w.clock.Set(now)
+	return err
 }
 
 // startWorker migrates and starts the worker.

@@ -9,14 +9,10 @@ import (
 	"github.com/weirhq/weir/usage"
 )
 
-// ends is the instant at which the subscriptions' month ends: a month after the anchor on January 31 there is no
-// February 31.
-func ends() time.Time { return time.Date(2027, time.February, 28, 10, 0, 0, 0, time.UTC) }
-
 // endMonth moves the clock over the period's end and waits until the nodes have sealed it, the worker has closed it,
 // and Stripe has every unit of overage.
 func (w *world) endMonth(ctx context.Context) error {
-	if err := w.setClock(ctx, ends().Add(5*time.Minute)); err != nil {
+	if err := w.setClock(ctx, w.ends.Add(5*time.Minute)); err != nil {
 		return err
 	}
 	w.say.detail("the clock reads %s", w.clock.Now().Format(time.RFC1123))
@@ -50,7 +46,7 @@ func (w *world) total(ctx context.Context, a *account) (usage.Total, error) {
 		return usage.Total{}, err
 	}
 	for _, t := range all {
-		if t.Feature == "events" && t.Plan == a.plan && t.Starts.Before(ends()) && !t.Ends.After(ends()) && t.Used > 0 {
+		if t.Feature == "events" && t.Plan == a.plan && t.Starts.Before(w.ends) && !t.Ends.After(w.ends) && t.Used > 0 {
 			return t, nil
 		}
 	}
@@ -61,7 +57,7 @@ func (w *world) total(ctx context.Context, a *account) (usage.Total, error) {
 func (w *world) reported(a *account) int64 {
 	var sum int64
 	for _, e := range w.stripe.MeterEvents() {
-		if e.Customer == a.customer && a.customer != "" && e.Rejected == "" && !e.Cancelled && e.Timestamp.Before(ends()) {
+		if e.Customer == a.customer && a.customer != "" && e.Rejected == "" && !e.Cancelled && e.Timestamp.Before(a.ends) {
 			sum += e.Value
 		}
 	}
@@ -70,7 +66,7 @@ func (w *world) reported(a *account) int64 {
 
 // finalize lets the draft's hour pass and waits until Weir has read the invoice.
 func (w *world) finalize(ctx context.Context) error {
-	if err := w.setClock(ctx, ends().Add(65*time.Minute+secondsToFinalize*time.Second)); err != nil {
+	if err := w.setClock(ctx, w.ends.Add(draftTime+10*time.Minute)); err != nil {
 		return err
 	}
 	return until(ctx, func() (bool, error) {
@@ -97,7 +93,7 @@ func (w *world) invoice(a *account) (line stripesim.InvoiceLine, ok bool) {
 			continue
 		}
 		for _, l := range inv.Lines {
-			if l.Meter != "" && l.End.Equal(ends()) {
+			if l.Meter != "" && l.End.Equal(a.ends) {
 				line.Quantity += l.Quantity
 				line.Amount += l.Amount
 				ok = true

@@ -23,7 +23,8 @@ type account struct {
 	most  int64 // units of one call
 	fills bool  // single units follow until one is refused
 
-	customer string // at Stripe; empty for free accounts
+	customer string    // at Stripe; empty for free accounts
+	ends     time.Time // of the subscription's month
 
 	asked, admitted, refused int64 // as the callers saw it
 	calls                    int64
@@ -40,7 +41,7 @@ func cast() []*account {
 	}
 }
 
-const secondsToFinalize = 3600 // a draft's hour
+const draftTime = time.Hour // that an invoice stays a draft
 
 // startStripe starts the simulator on the demo's clock and sells the plan file's pro plan there: a monthly price, and a
 // metered price on the meter for what goes over.
@@ -134,8 +135,13 @@ func (w *world) subscribe(ctx context.Context) error {
 			},
 		}
 		sub.Context = ctx
-		if _, err := api.Subscriptions.New(sub); err != nil {
+		made, err := api.Subscriptions.New(sub)
+		if err != nil {
 			return fmt.Errorf("subscribe %s: %w", a.id, err)
+		}
+		a.ends = time.Unix(made.CurrentPeriodEnd, 0).UTC()
+		if a.ends.After(w.ends) {
+			w.ends = a.ends
 		}
 	}
 	w.say.detail("by webhook, each read back from Stripe")

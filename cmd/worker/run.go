@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/alecthomas/kong"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weirhq/weir/internal/schema"
+	"github.com/weirhq/weir/internal/settings"
+)
+
+// Exit codes, for scripts and monitors.
+const (
+	exitFailed   = 1 // the command could not do its work
+	exitUsage    = 2 // flags, environment or a file are wrong
+	exitDisagree = 3 // it did, and found what a person must look at
+)
+
+// commands is the command line.
+type commands struct {
+	globals
+
+	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run the worker: jobs, webhook endpoint, pages. The default."`
+	Migrate migrateCmd `cmd:"" help:"Bring the database to this program's schema version."`
+	Demo    demoCmd    `cmd:"" help:"Run everything small on this machine: a month in under a minute, and every number compared."`
+	Plans   plansCmd   `cmd:"" help:"Check and publish the plan file."`
+	Usage   usageCmd   `cmd:"" help:"Look at what an account used."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// globals are the flags of every command.
+type globals struct {
+	DatabaseURL     string `name:"database-url" from:"DATABASE_URL" placeholder:"URL" help:"The database; with a password in it only by $DATABASE_URL or --database-url-file."`
+	DatabaseURLFile string `name:"database-url-file" from:"DATABASE_URL_FILE" placeholder:"FILE" help:"File with the database's URL ($DATABASE_URL_FILE)."`
+	LogFormat       string `name:"log-format" from:"WEIR_LOG_FORMAT" enum:"text,json" default:"text" help:"text or json ($WEIR_LOG_FORMAT)."`
+	LogLevel        string `name:"log-level" from:"WEIR_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error ($WEIR_LOG_LEVEL)."`
+}
+
+// call is what a command runs with.
+type call struct {
+	globals
+	ctx    context.Context
+	args   []string
+	env    func(string) string
+	out    io.Writer
+	errs   io.Writer
+	logger *slog.Logger
+}
+
+// usageError is a fault of the caller: exit code 2.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// findings is an outcome that a person must look at: exit code 3.
+type findings struct{ error }
+
+func (e findings) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	var u usageError
+	var f findings
+	switch {
+	case errors.As(err, &u):
+		return exitUsage
+	case errors.As(err, &f):
+		return exitDisagree
+	}
+	return exitFailed
+}
+
+// run is the program. It returns when its command is done, or ctx ends.
+func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
+	var c commands
+	helped := false
+	parser, err := kong.New(&c,
+		kong.Name("worker"),
+		kong.Description("Weir's back office: folds usage, closes periods, reports overage to Stripe, keeps plans in sync.\n\n"+
+			"Exit codes: 0 done, 1 failed, 2 wrong flags or files, 3 done and something needs a person."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { helped = true }),
+		kong.Resolvers(settings.Environment(env)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		return fmt.Errorf("read the command line: %w", err)
+	}
+	parsed, err := parser.Parse(args)
+	if helped {
+		return nil
+	}
+	if err != nil {
+		return usageError{fmt.Errorf("%w: `worker --help` lists commands and flags", err)}
+	}
+	wrong := errors.Join(
+		settings.NoPassword("--database-url", "DATABASE_URL", c.DatabaseURL, args),
+		settings.FromFile(&c.DatabaseURL, c.DatabaseURLFile, "DATABASE_URL"),
+	)
+	if wrong != nil {
+		return usageError{wrong}
+	}
+	return parsed.Run(&call{
+		globals: c.globals, ctx: ctx, args: args, env: env, out: stdout, errs: stderr,
+		logger: settings.Logger(stderr, c.LogFormat, c.LogLevel),
+	})
+}
+
+// open connects to the database.
+func (c *call) open() (*pgxpool.Pool, error) {
+	if c.DatabaseURL == "" {
+		return nil, usageError{errors.New("DATABASE_URL is not set: give it the database's URL, postgres://user:password@host:5432/name")}
+	}
+	pool, err := pgxpool.New(c.ctx, c.DatabaseURL)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("DATABASE_URL: %w", err)}
+	}
+	if err := pool.Ping(c.ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	return pool, nil
+}
+
+// openMigrated connects to a database whose schema fits this program.
+func (c *call) openMigrated() (*pgxpool.Pool, error) {
+	pool, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := schema.Check(c.ctx, pool); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+type versionCmd struct{}
+
+// Run prints the version.
+func (versionCmd) Run(c *call) error {
+	_, err := fmt.Fprintf(c.out, "weir worker %s, schema version %d\n", settings.Version(), schema.Version())
+	return err
+}

@@ -1,0 +1,2 @@
+// Package readme holds the tests of what README.md promises.
+package readme
