@@ -114,7 +114,7 @@ func (b *Biller) sweepPage(ctx context.Context, c *Client, subs []subscription) 
 			return err
 		}
 		f := &facts{catalog: catalog.Catalog, meters: meters, subs: []subscription{*s}, matched: map[string]string{}, customer: string(s.Customer), now: b.now()}
-		var d derived
+		d := derived{matched: map[string]string{}}
 		f.match(&d)
 		switch {
 		case !changed, !known && !d.ours:

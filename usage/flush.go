@@ -3,8 +3,6 @@ package usage
 import (
 	"context"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Batch is what one node sends at one moment.
@@ -100,12 +98,11 @@ func flush(ctx context.Context, db DB, b Batch, beat bool) (BatchAnswer, error) 
 }
 
 // Fold folds one chunk of at most most inbox rows into totals, overage and history, and returns how many it took.
-// One fold runs at a time in the whole database; a second one waits.
+// One fold runs at a time in the whole database; a second one waits. It is one statement, so that a process that stops
+// in its middle leaves no transaction open that holds the fold up.
 func Fold(ctx context.Context, db DB, most int) (int64, error) {
 	var n int64
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT weir.fold_chunk($1)", most).Scan(&n)
-	})
+	err := db.QueryRow(ctx, "SELECT weir.fold_chunk($1)", most).Scan(&n)
 	return n, wrap("fold", err)
 }
 
