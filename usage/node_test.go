@@ -1,0 +1,360 @@
+package usage_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/usage"
+)
+
+func (w *world) lim(node, key int64) int64 {
+	w.Helper()
+	return w.number("SELECT coalesce((SELECT lim FROM weir.leases WHERE node = $1 AND key = $2), 0)", node, key)
+}
+
+func (w *world) state(node int64) string {
+	w.Helper()
+	s, err := usage.NodeState(w.Context(), w.db, node)
+	require.NoError(w, err)
+	return s
+}
+
+func (w *world) overshoots() int64 {
+	w.Helper()
+	return w.number("SELECT coalesce(sum(units), 0)::bigint FROM weir.overshoots")
+}
+
+func fits(string, string, time.Time) bool { return true }
+
+// Failure 10: recovery stores the usage before it returns the lease, in one transaction.
+func TestRecoveryStoresUsageFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dead, other := w.node(), w.node()
+	k := w.key("acme", "events", noon)
+	require.EqualValues(t, 90, w.ask(dead, call(k, 0, 90)).Got)
+	w.flush(dead, noon, k.Key, 20) // 40 more are only in its journal
+	n, err := usage.RecoverNode(t.Context(), w.db, dead, []usage.Recovered{{Key: k.Key, Upto: 60, Matches: fits}}, noon)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, "recovered", w.state(dead))
+	require.Equal(t, total{Used: 60, Free: 60}, w.total(k.Key))
+	_, granted := w.quota(k.Key)
+	require.EqualValues(t, 60, granted)
+	require.Zero(t, w.overshoots())
+	require.EqualValues(t, 40, w.ask(other, call(k, 0, 40)).Got, "what it held is there for others")
+	require.EqualValues(t, 0, *w.ask(other, call(k, 1, 1)).Bound)
+	n, err = usage.RecoverNode(t.Context(), w.db, dead, []usage.Recovered{{Key: k.Key, Upto: 60, Matches: fits}}, noon)
+	require.NoError(t, err, "again")
+	require.Zero(t, n)
+	w.sound()
+}
+
+func TestAJournalAddsUpItsSlotsAndParksWhatIsForeign(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dead := w.node()
+	k, other := w.key("acme", "events", noon), w.key("other", "events", noon)
+	entries := []usage.Recovered{
+		{Key: k.Key, Upto: 10, Matches: fits},
+		{Key: k.Key, Upto: 5, Matches: fits},
+		{Key: k.Key, Upto: -1, Matches: fits},
+		{Key: 987_654, Upto: 4, Matches: fits},
+		{Key: other.Key, Upto: 3, Matches: func(account, feature string, starts time.Time) bool {
+			require.Equal(t, "other events", account+" "+feature)
+			require.True(t, starts.Equal(other.Starts))
+			return false
+		}},
+	}
+	for range 2 {
+		_, err := usage.RecoverNode(t.Context(), w.db, dead, entries, noon)
+		require.NoError(t, err)
+		w.exec("UPDATE weir.nodes SET state = 'reaped' WHERE id = $1", dead) // as if broken off before the last step
+	}
+	require.Equal(t, total{Used: 15, Free: 15}, w.total(k.Key))
+	require.Equal(t, total{}, w.total(other.Key))
+	require.EqualValues(t, 3, w.number("SELECT count(*) FROM weir.inbox_parked"), "each once")
+	require.EqualValues(t, 2, w.number("SELECT count(*) FROM weir.inbox_parked WHERE reason LIKE 'the journal''s key%'"))
+	_, err := usage.RecoverNode(t.Context(), w.db, 4242, entries, noon)
+	require.ErrorIs(t, err, usage.ErrNotFound)
+	w.sound()
+}
+
+// A crash between the chunks of a recovery: what is left is taken up again and nothing counts twice.
+func TestARecoveryThatWasBrokenOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dead := w.node()
+	keys := w.cheapKeys(2500)
+	entries := make([]usage.Recovered, len(keys))
+	for i, k := range keys {
+		entries[i] = usage.Recovered{Key: k, Upto: 7, Matches: fits}
+	}
+	for i := 0; i < len(keys); i += 500 {
+		calls := make([]usage.LeaseCall, 500)
+		for j := range calls {
+			calls[j] = usage.LeaseCall{Key: keys[i+j], Units: 9, Want: 9, Waiting: 9}
+		}
+		_, err := usage.Ask(t.Context(), w.db, dead, true, calls)
+		require.NoError(t, err)
+	}
+	require.NoError(t, usage.Settle(t.Context(), w.db, dead, keys[:1000], pairsUpto(1000, 7), noon, "recovery"))
+	require.EqualValues(t, 1000*7+1500*9, w.number("SELECT sum(granted) FROM weir.quotas"))
+	w.sound()
+	for range 2 {
+		_, err := usage.RecoverNode(t.Context(), w.db, dead, entries, noon)
+		require.NoError(t, err)
+		require.EqualValues(t, 2500*7, w.number("SELECT sum(granted) FROM weir.quotas"))
+		require.EqualValues(t, 2500*7, w.number("SELECT sum(used) FROM weir.totals"))
+		w.sound()
+	}
+	require.Zero(t, w.overshoots())
+}
+
+func pairsUpto(n int, upto int64) []int64 {
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = upto
+	}
+	return out
+}
+
+// Failure 18: a reaper goes by the number that it watched, not by a timestamp.
+func TestReapGoesByTheWatchedHeartbeat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	k := w.key("acme", "events", noon)
+	w.ask(n, call(k, 0, 1))
+	w.flush(n, noon, k.Key, 5)
+	w.exec("UPDATE weir.nodes SET heartbeat_at = '2001-01-01'") // as after an outage
+	ok, err := usage.Reap(t.Context(), w.db, n, 0)
+	require.NoError(t, err)
+	require.False(t, ok, "it has beaten since the reaper looked")
+	require.Equal(t, "live", w.state(n))
+	require.EqualValues(t, 50, w.lim(n, k.Key))
+	list, err := usage.Nodes(t.Context(), w.db)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	ok, err = usage.Reap(t.Context(), w.db, n, list[0].Heartbeat)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "reaped", w.state(n))
+	require.EqualValues(t, 5, w.lim(n, k.Key), "what it flushed is used, the rest is back")
+	require.Equal(t, usage.LeaseRejoin, w.ask(n, call(k, 1, 1)).Status)
+	w.sound()
+}
+
+func TestAReapingThatWasBrokenOffIsTakenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	k := w.key("acme", "events", noon)
+	w.ask(n, call(k, 0, 1))
+	w.exec("UPDATE weir.nodes SET state = 'reaping', heartbeat = 9 WHERE id = $1", n)
+	ok, err := usage.Reap(t.Context(), w.db, n, 0)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Zero(t, w.lim(n, k.Key))
+}
+
+// A reaped node wakes up: lim is what it has used, the difference is counted as overshoot, and it begins anew.
+func TestAReapedNodeThatWakesUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, other := w.node(), w.node()
+	k := w.key("acme", "events", noon)
+	w.ask(n, call(k, 0, 80))
+	w.flush(n, noon, k.Key, 30)
+	_, err := usage.Reap(t.Context(), w.db, n, 1)
+	require.NoError(t, err)
+	require.EqualValues(t, 70, w.ask(other, call(k, 0, 70)).Got)
+	w.flush(n, noon, k.Key, 55) // it had gone on within its old lease
+	require.NoError(t, usage.Settle(t.Context(), w.db, n, []int64{k.Key}, []int64{62}, noon, "woke up"))
+	ok, err := usage.MoveNode(t.Context(), w.db, n, "reaped", "live")
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.EqualValues(t, 62, w.lim(n, k.Key))
+	require.EqualValues(t, 32, w.overshoots(), "used beyond what was left to it")
+	ceiling, granted := w.quota(k.Key)
+	require.Equal(t, []int64{100, 132}, []int64{ceiling, granted})
+	r := w.ask(n, call(k, 1, 1))
+	require.Equal(t, usage.LeaseAdopt, r.Status)
+	require.EqualValues(t, 62, *r.Lim)
+	r = w.ask(n, call(k, *r.Ver, 1))
+	require.EqualValues(t, 0, *r.Bound, "no grants until granted is below the ceiling")
+	ok, err = usage.Reap(t.Context(), w.db, n, 1)
+	require.NoError(t, err)
+	require.False(t, ok, "coming back was a heartbeat")
+	w.sound()
+}
+
+// What a reaped node flushes late is folded, and its lease follows when it is settled again.
+func TestRowsOfAReapedNodeAreFolded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	k := w.key("acme", "events", noon)
+	w.ask(n, call(k, 0, 40))
+	_, err := usage.Reap(t.Context(), w.db, n, 0)
+	require.NoError(t, err)
+	w.flush(n, noon, k.Key, 12)
+	w.fold()
+	require.EqualValues(t, 12, w.total(k.Key).Used)
+	require.NoError(t, usage.ReturnLeases(t.Context(), w.db, n, "late rows"))
+	require.EqualValues(t, 12, w.lim(n, k.Key))
+	require.EqualValues(t, 12, w.overshoots())
+	w.sound()
+}
+
+func TestRetireMovesWhatANodeUsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	k := w.key("acme", "events", noon)
+	for i := range int64(3) {
+		n := w.node()
+		require.EqualValues(t, 10, w.ask(n, usage.LeaseCall{Key: k.Key, Units: 10, Want: 10, Waiting: 10}).Got)
+		w.flush(n, noon, k.Key, 10)
+		ok, err := usage.Retire(t.Context(), w.db, n)
+		require.NoError(t, err)
+		require.True(t, ok, "nothing to do for a live node")
+		require.Equal(t, "live", w.state(n))
+		require.NoError(t, usage.Settle(t.Context(), w.db, n, []int64{k.Key}, []int64{10}, noon, "stop"))
+		_, err = usage.MoveNode(t.Context(), w.db, n, "live", "stopped")
+		require.NoError(t, err)
+		ok, err = usage.Retire(t.Context(), w.db, n)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, "retired", w.state(n))
+		require.Equal(t, (i+1)*10, w.lim(-1, k.Key))
+		require.Equal(t, (i+1)*10, w.number("SELECT used FROM weir.done WHERE node = -1 AND key = $1", k.Key))
+		require.Zero(t, w.number("SELECT count(*) FROM weir.leases WHERE node = $1", n))
+		_, granted := w.quota(k.Key)
+		require.Equal(t, (i+1)*10, granted)
+		w.sound()
+	}
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.leases"), "the rows of dead nodes do not add up")
+}
+
+func TestRetireWaitsForTheFold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	k := w.key("acme", "events", noon)
+	w.flush(n, noon, k.Key, 10)
+	_, err := usage.MoveNode(t.Context(), w.db, n, "live", "stopped")
+	require.NoError(t, err)
+	ok, err := usage.Retire(t.Context(), w.db, n)
+	require.NoError(t, err)
+	require.False(t, ok)
+	w.fold()
+	ok, err = usage.Retire(t.Context(), w.db, n)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.EqualValues(t, 10, w.total(k.Key).Used)
+	w.sound()
+}
+
+// A batch of a node that commits while, or after, the node is retired is a repetition: it is parked, never counted.
+func TestARepeatedBatchOfARetiredNodeCountsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	keys := w.cheapKeys(1500)
+	w.flush(n, noon, pairs(keys, 4)...)
+	w.fold()
+	tx, err := w.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "INSERT INTO weir.inbox (node, key, upto, at) SELECT $1, unnest($2::bigint[]), 4, $3", n, keys, noon)
+	require.NoError(t, err)
+	_, err = usage.MoveNode(t.Context(), w.db, n, "live", "stopped")
+	require.NoError(t, err)
+	require.EqualValues(t, "more", text(w, "SELECT weir.retire_chunk($1, 1000)", n), "broken off after a chunk")
+	require.Equal(t, "retiring", w.state(n))
+	require.NoError(t, tx.Commit(t.Context()))
+	w.fold()
+	ok, err := usage.Retire(t.Context(), w.db, n)
+	require.NoError(t, err)
+	require.True(t, ok)
+	w.flush(n, noon, pairs(keys[:2], 4)...)
+	w.fold()
+	require.EqualValues(t, 6000, w.number("SELECT sum(used) FROM weir.totals"))
+	require.EqualValues(t, 1502, w.number("SELECT count(*) FROM weir.inbox_parked"))
+	w.sound()
+}
+
+func text(w *world, sql string, args ...any) string {
+	w.Helper()
+	var s string
+	require.NoError(w, w.db.QueryRow(w.Context(), sql, args...).Scan(&s))
+	return s
+}
+
+func TestGiveUpFoldsWhatWasSentAndParksTheRest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	k := w.key("acme", "events", noon)
+	w.ask(n, call(k, 0, 40))
+	ok, err := usage.GiveUp(t.Context(), w.db, n)
+	require.NoError(t, err)
+	require.False(t, ok, "only a reaped node")
+	_, err = usage.Reap(t.Context(), w.db, n, 0)
+	require.NoError(t, err)
+	w.flush(n, noon, k.Key, 9)
+	ok, err = usage.GiveUp(t.Context(), w.db, n)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.EqualValues(t, 9, w.total(k.Key).Used)
+	w.flush(n, noon, k.Key, 11)
+	w.fold()
+	for range 2 {
+		_, err = usage.RecoverNode(t.Context(), w.db, n, []usage.Recovered{{Key: k.Key, Upto: 12, Matches: fits}}, noon)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 9, w.total(k.Key).Used)
+	require.EqualValues(t, 2, w.number("SELECT count(*) FROM weir.inbox_parked"))
+	ok, err = usage.Retire(t.Context(), w.db, n)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "given_up", w.state(n))
+	require.EqualValues(t, 9, w.lim(-1, k.Key))
+	w.sound()
+}
+
+// A clean stop and a settle at any moment may be repeated.
+func TestSettleIsIdempotent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	k := w.key("acme", "events", noon)
+	w.ask(n, call(k, 0, 1))
+	for range 3 {
+		require.NoError(t, usage.Settle(t.Context(), w.db, n, []int64{k.Key, 987_654}, []int64{20, 5}, noon, "stop"))
+		require.NoError(t, usage.ReturnLeases(t.Context(), w.db, n, "stop"))
+		require.EqualValues(t, 20, w.lim(n, k.Key))
+		require.EqualValues(t, 20, w.total(k.Key).Used)
+		w.sound()
+	}
+	require.NoError(t, usage.Settle(t.Context(), w.db, n, []int64{k.Key}, []int64{15}, noon, "late"))
+	require.EqualValues(t, 20, w.lim(n, k.Key), "lim is the most that was ever told")
+	require.EqualValues(t, 3, w.number("SELECT count(*) FROM weir.inbox_parked WHERE reason = 'unknown key'"), "nothing is dropped")
+}
+
+// A node that hangs in its transaction cannot be moved, and the reaper is not held up by it.
+func TestANodeThatHangsInItsFlushCannotBeMoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	tx, err := w.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = usage.Flush(t.Context(), tx, usage.Batch{Node: n, At: noon, Sealed: noon})
+	require.NoError(t, err)
+	_, err = usage.Reap(t.Context(), w.db, n, 0)
+	require.ErrorContains(t, err, "lock timeout")
+}
