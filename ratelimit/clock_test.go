@@ -85,3 +85,36 @@ func TestALateCallChangesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A call that counts in the window of those that overtook it leaves that window as it is.
+func TestALateCallCountsWhereTheOthersAre(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range algorithms {
+		t.Run(string(algorithm), func(t *testing.T) {
+			t.Parallel()
+			limiter := ratelimit.New(10)
+			rule := newRule(t, ratelimit.Limit{Units: 100, Window: time.Second, Algorithm: algorithm})
+			edge := at(3 * time.Hour)
+			require.Equal(t, 50, admitted(limiter, rule, 50, edge))
+			require.Equal(t, 20, admitted(limiter, rule, 20, edge-at(time.Millisecond)))
+			require.Equal(t, 30, admitted(limiter, rule, 100, edge))
+			refused := limiter.Allow("account", "key", rule, 1, edge-at(time.Millisecond))
+			require.False(t, refused.Allowed)
+			require.True(t, limiter.Allow("account", "key", rule, 1, edge-at(time.Millisecond)+int64(refused.RetryAfter)).Allowed)
+		})
+	}
+}
+
+// Calls that come late all the time are no step either, as long as others are punctual.
+func TestManyLateCallsAreNoStep(t *testing.T) {
+	t.Parallel()
+	limiter := ratelimit.New(10)
+	rule := newRule(t, ratelimit.Limit{Units: 10, Window: 10 * time.Minute, Algorithm: ratelimit.TokenBucket})
+	now := at(3 * time.Hour)
+	require.Equal(t, 10, admitted(limiter, rule, 10, now))
+	for range 500 {
+		now += at(100 * time.Millisecond)
+		require.Zero(t, admitted(limiter, rule, 1, now-at(time.Hour)))
+		require.Zero(t, admitted(limiter, rule, 1, now))
+	}
+}

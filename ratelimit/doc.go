@@ -22,6 +22,13 @@
 // caller's share whole whichever node answers, so that the cluster admits at most L + N − 1, and never less than L.
 // When N is greater than L each node still admits one.
 //
+// # Changes
+//
+// Another rule for a key, or another number of nodes, applies with the next call and gives nobody a fresh allowance.
+// Between windows of one length the units in use stay in use; a bucket stays as full as it was, and fills at the new
+// rate; between algorithms or lengths, what is in use counts in the present window. What had already left a shorter
+// window is not known to a longer one.
+//
 // # Memory
 //
 // Keys are kept as 64-bit hashes under seeds that are random per Limiter: no string is retained, a key costs the same

@@ -26,7 +26,7 @@ type Limiter struct {
 // maxKeys are in use at once, no key is reset and none goes unlimited: those that came last share states, of which
 // there is one for every 64 keys (16 at least), and a share is then between them. One caller's keys fall on 16 shared
 // states at most, so that a caller who floods takes little from another. A key that has room again starts with what is
-// in use of the state that it shared.
+// in use of the state that it shared (calls that are deciding at that moment aside).
 func New(maxKeys int) *Limiter {
 	if maxKeys <= 0 {
 		maxKeys = DefaultMaxKeys

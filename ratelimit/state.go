@@ -51,10 +51,10 @@ func newState(sh *shape, used, t int64) *state {
 // successor ends the state and starts one of another shape, which carries over what is in use. The caller holds the
 // key's place in the map, so that there is one successor.
 func (s *state) successor(sh *shape, t int64) *state {
-	a := retire(&s.a, s.shape.goneBit())
+	a := s.a.Or(s.shape.goneBit())
 	b := uint64(0)
 	if s.shape.kind == sliding {
-		b = retire(&s.b, gone)
+		b = s.b.Or(gone)
 	}
 	return s.shape.carry(sh, a, b, t)
 }
@@ -108,19 +108,19 @@ func (sh *shape) used(a, b uint64, t int64) int64 {
 // key's place in the map.
 func (s *state) forget(t int64) bool {
 	a, b := s.a.Load(), s.b.Load()
-	if s.shape.used(a, b, t) > 0 || !s.a.CompareAndSwap(a, a|s.shape.goneBit()) {
+	return s.shape.used(a, b, t) == 0 && s.end(a, b)
+}
+
+// end ends the state if its words are still these.
+func (s *state) end(a, b uint64) bool {
+	if !s.a.CompareAndSwap(a, a|s.shape.goneBit()) {
 		return false
 	}
 	if s.shape.kind == sliding && !s.b.CompareAndSwap(b, b|gone) {
-		s.a.Store(a) // used meanwhile: nobody else writes a gone word, and who met it waits for the place
+		s.a.Store(a) // nobody else writes a gone word, and who met it waits for the key's place
 		return false
 	}
 	return true
-}
-
-// retire marks a word gone and returns what it was.
-func retire(w *atomic.Uint64, bit uint64) uint64 {
-	return w.Or(bit)
 }
 
 func (sh *shape) goneBit() uint64 {
