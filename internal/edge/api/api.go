@@ -7,6 +7,7 @@ package api
 import (
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -33,6 +34,9 @@ type Config struct {
 	// NotReady says why the process can't answer calls now, in words that anybody may read; "" when it can. Nil: it
 	// always can.
 	NotReady func() string
+	// Trusted are the networks of one's own proxies, whose X-Forwarded-For is believed at /v1/auth. Who calls that
+	// route is one of them anyway.
+	Trusted []netip.Prefix
 	// Draft adds the IETF draft's RateLimit fields.
 	Draft bool
 }
@@ -43,11 +47,13 @@ type API struct {
 	token   *token
 	metrics *metrics
 	handler http.Handler
+
+	reservations *reservations
 }
 
 // New makes an API and registers its metrics.
 func New(cfg Config) (*API, error) {
-	a := &API{cfg: cfg, token: newToken(cfg.Token)}
+	a := &API{cfg: cfg, token: newToken(cfg.Token), reservations: newReservations()}
 	var err error
 	if a.metrics, err = newMetrics(cfg.Registry, cfg.Enforcer); err != nil {
 		return nil, err
@@ -74,7 +80,13 @@ type Route struct {
 func (a *API) Routes() []Route {
 	return []Route{
 		{Method: http.MethodPost, Path: "/v1/consume", handle: a.consume},
+		{Method: http.MethodPost, Path: "/v1/reserve", handle: a.reserve},
+		{Method: http.MethodPost, Path: "/v1/reservations/{id}/settle", handle: a.settle},
+		{Method: http.MethodPost, Path: "/v1/reservations/{id}/cancel", handle: a.cancel},
 		{Method: http.MethodGet, Path: "/v1/usage/{account}", handle: a.usage},
+		{Path: "/v1/auth", handle: a.auth},
+		{Path: "/v1/auth/", handle: a.auth}, // Envoy appends the client's path
+		{Method: http.MethodGet, Path: "/openapi.json", Open: true, handle: a.describe},
 		{Method: http.MethodGet, Path: "/healthz", Open: true, handle: a.healthz},
 		{Method: http.MethodGet, Path: "/readyz", Open: true, handle: a.readyz},
 		{Method: http.MethodGet, Path: "/metrics", handle: a.serveMetrics},
@@ -104,6 +116,8 @@ func (a *API) mux() http.Handler {
 // developer's own machine would answer them.
 func (a *API) sameOrigin(next http.Handler) http.Handler {
 	check := http.NewCrossOriginProtection()
+	check.AddInsecureBypassPattern("/v1/auth") // carries the headers of a client, whose call it is not
+	check.AddInsecureBypassPattern("/v1/auth/")
 	check.SetDenyHandler(a.measured("cross-origin", func(w http.ResponseWriter, _ *http.Request) int {
 		return fault(w, http.StatusForbidden, problem.Forbidden, "Cross-origin call",
 			"A web page of another origin made this call. The sidecar is called by servers.")

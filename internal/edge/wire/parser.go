@@ -128,6 +128,9 @@ func (p *parser) known() string {
 			list = append(list, name)
 		}
 	}
+	if len(list) == 0 {
+		return "none"
+	}
 	return strings.Join(list, ", ")
 }
 

@@ -1,0 +1,146 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+
+	"github.com/weirhq/weir/enforcer"
+	"github.com/weirhq/weir/internal/edge/wire"
+	"github.com/weirhq/weir/ratelimit"
+)
+
+// accountHeader carries the account at /v1/auth. The proxy must set it on every call, so that no client does.
+const accountHeader = "X-Weir-Account"
+
+// authCall is what /v1/auth is asked. Only the account comes from a header: everything else is in the URL, which the
+// proxy's configuration writes and no client does.
+type authCall struct {
+	wire.Call
+	nginx bool
+}
+
+// auth answers a proxy that asks before it passes a request on: 200, or what refuses it. Without an account the
+// anonymous rate is asked by the client's address.
+func (a *API) auth(w http.ResponseWriter, r *http.Request) int {
+	c, err := readAuth(r)
+	if err != nil {
+		return invalid(w, err.Error())
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	var v verdict
+	switch {
+	case c.Account == "" && c.Rate:
+		v.rate, v.err = a.cfg.Enforcer.AllowAnonymous(a.address(r))
+	case c.Account == "":
+	case c.Units == 0:
+		v = a.rate(ctx, &c.Call)
+		v.quota, _ = a.cfg.Enforcer.Standing(c.Account, c.Feature)
+	default:
+		v = a.decide(ctx, &c.Call)
+	}
+	if v.err != nil {
+		return a.fail(w, v.err)
+	}
+	return a.admit(w, &c, v)
+}
+
+// admit answers the proxy. nginx passes 2xx, 401 and 403 on and takes anything else for a fault: it gets a 403, and
+// the true answer in headers.
+func (a *API) admit(w http.ResponseWriter, c *authCall, v verdict) int {
+	out := a.cfg.Enforcer.Answers(a.cfg.Draft)
+	out.Headers(w.Header(), v.rate, v.quota)
+	d := v.refusal()
+	if c.Account == "" || c.Units == 0 { // the quota was not asked
+		d = nil
+		if v.rate.Reason != "" && !v.rate.Allowed {
+			d = &v.rate
+		}
+	}
+	switch {
+	case d == nil:
+		w.Header()["Cache-Control"] = []string{"no-store"}
+		w.WriteHeader(http.StatusOK)
+		return http.StatusOK
+	case c.nginx:
+		return nginx(w, out, *d)
+	}
+	out.Refuse(w, *d)
+	return out.Status(*d)
+}
+
+func nginx(w http.ResponseWriter, out enforcer.Answers, d enforcer.Decision) int {
+	h := w.Header()
+	enforcer.SetRetryAfter(h, d)
+	h.Set("X-Weir-Status", strconv.Itoa(out.Status(d)))
+	h.Set("X-Weir-Body", string(out.Problem(d))) // printable ASCII on one line
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusForbidden)
+	return http.StatusForbidden
+}
+
+func readAuth(r *http.Request) (c authCall, err error) {
+	c.Call = wire.Call{Units: 1, Rate: true}
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return c, fmt.Errorf("the query of /v1/auth can't be read: %.200q: escape it", r.URL.RawQuery)
+	}
+	header := accountHeader
+	for name, values := range q {
+		value := values[0]
+		if len(values) > 1 {
+			return c, fmt.Errorf("%.40q is in the query of /v1/auth %d times", name, len(values))
+		}
+		switch name {
+		case "feature":
+			c.Feature = value
+		case "account_header":
+			header = value
+		case "caller_header":
+			c.Caller = r.Header.Get(value)
+		case "units":
+			if c.Units, err = strconv.ParseInt(value, 10, 64); err != nil || c.Units < 0 {
+				return c, fmt.Errorf("units is %.40q in the query of /v1/auth: use a whole number", value)
+			}
+		case "nginx", "rate":
+			b, err := strconv.ParseBool(value)
+			if err != nil {
+				return c, fmt.Errorf("%s is %.40q in the query of /v1/auth: use 1 or 0", name, value)
+			}
+			if name == "nginx" {
+				c.nginx = b
+			} else {
+				c.Rate = b
+			}
+		default:
+			return c, fmt.Errorf("%.40q is unknown in the query of /v1/auth: it takes feature, units, account_header, caller_header, rate, nginx", name)
+		}
+	}
+	if c.Feature == "" {
+		return c, errors.New("/v1/auth needs a feature in its query: /v1/auth?feature=events")
+	}
+	if values := r.Header.Values(header); len(values) > 1 {
+		return c, fmt.Errorf("the header %.60q is there %d times: the proxy must set it, in place of the client's", header, len(values))
+	} else if len(values) == 1 {
+		c.Account = values[0]
+	}
+	return c, nil
+}
+
+// address is the client's, as the proxy that calls tells it.
+func (a *API) address(r *http.Request) string {
+	peer, trusted := r.RemoteAddr, a.cfg.Trusted
+	p, err := netip.ParseAddrPort(peer)
+	if err != nil { // a Unix socket
+		p = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
+		peer = p.String()
+	}
+	addr := p.Addr().Unmap()
+	trusted = append(trusted[:len(trusted):len(trusted)], netip.PrefixFrom(addr.WithZone(""), addr.BitLen()))
+	return ratelimit.ClientAddr(peer, r.Header["X-Forwarded-For"], trusted).String()
+}
