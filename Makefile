@@ -1,0 +1,65 @@
+# "make" prints what there is. Everything runs from this folder, whatever its
+# path, and may run twice in a row.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+# Tools are built from tools/go.mod, which pins them, so that the product's
+# go.mod names only what the product needs.
+TOOL := go tool -modfile=tools/go.mod
+
+# make demo ARGS=--stay, make test PKG=./plans, make test RUN=TestName,
+# make bench BENCHTIME=1s
+ARGS ?=
+PKG ?= ./...
+RUN ?=
+RACE ?=
+BENCH ?= .
+BENCHTIME ?= 200ms
+TIMEOUT ?= 15m
+
+.PHONY: help
+help: ## Print this
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+.PHONY: setup
+setup: ## Install what this machine lacks (PostgreSQL)
+	@scripts/setup
+
+.PHONY: demo
+demo: setup build ## A month in under a minute: traffic, overage, invoice (ARGS=--stay keeps it running)
+	@bin/worker demo $(ARGS)
+
+.PHONY: test
+test: setup ## Run the tests (RACE=1 with the race detector)
+	go vet $(PKG)
+	go test $(if $(RACE),-race) -timeout $(TIMEOUT) $(if $(RUN),-run '$(RUN)') $(PKG)
+
+.PHONY: race
+race: ## Run the tests with the race detector (needs a C compiler)
+	@$(MAKE) --no-print-directory test RACE=1
+
+.PHONY: bench
+bench: setup ## Run the benchmarks (BENCH=regexp BENCHTIME=1s; compare runs with benchstat)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout $(TIMEOUT) $(PKG)
+
+.PHONY: lint
+lint: ## Check style and the rules of the layout
+	$(TOOL) golangci-lint run
+
+.PHONY: fmt
+fmt: ## Format the code
+	$(TOOL) golangci-lint fmt
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities (asks vuln.go.dev)
+	$(TOOL) govulncheck ./...
+
+.PHONY: build
+build: ## Build the programs into bin/
+	go build -o bin/ ./cmd/...
+
+.PHONY: clean
+clean: ## Remove what the build made
+	rm -rf bin
