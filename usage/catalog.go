@@ -136,12 +136,12 @@ func insertQuota(ctx context.Context, tx pgx.Tx, number int64, c *plans.Catalog,
 		unitAmount = &s
 	}
 	_, err := tx.Exec(ctx, `INSERT INTO weir.plan_terms (catalog, plan, feature_id, included, maximum, on_exceeded, when_not_billable,
-			when_away, enforce, on_upgrade, early_end, late, per_quantity, meter, unit_amount)
-		SELECT $1, $2, f.id, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15::text::numeric FROM weir.features f WHERE f.name = $3`,
+			when_away, enforce, on_upgrade, early_end, late, per_quantity, meter, unit_amount, warn_at)
+		SELECT $1, $2, f.id, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15::text::numeric, coalesce($16::integer[], '{}') FROM weir.features f WHERE f.name = $3`,
 		number, p.Name, q.Feature, finite(q.Included), finite(q.Max), pick(q.BillOverage, "bill_overage", "block"), string(p.NotBillable),
 		pick(q.ContinueWithoutDatabase, "continue", "unavailable"), pick(q.Strict, "strict", "leases"),
 		pick(p.ForgiveOnUpgrade, "forgive", "keep"), pick(p.FreshAfterEarlyEnd, "fresh", "carry"), string(p.Late),
-		q.PerQuantity, meter, unitAmount)
+		q.PerQuantity, meter, unitAmount, q.WarnAt)
 	return err
 }
 

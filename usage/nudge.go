@@ -11,3 +11,9 @@ type RetireArgs struct{}
 
 // Kind names the job.
 func (RetireArgs) Kind() string { return "retire" }
+
+// WarnArgs asks a worker to deliver warnings that are due; the rows themselves are the work.
+type WarnArgs struct{}
+
+// Kind names the job.
+func (WarnArgs) Kind() string { return "warn" }

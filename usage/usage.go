@@ -38,6 +38,7 @@ const (
 	ChannelReturned = "weir_returned" // "key": units came back
 	ChannelChange   = "weir_change"   // the latest change number
 	ChannelInbox    = "weir_inbox"    // rows wait to be folded
+	ChannelWarning  = "weir_warning"  // thresholds were reached
 )
 
 // Errors that callers branch on.

@@ -50,17 +50,17 @@ CREATE FUNCTION weir.copy_terms(p_period bigint, p_yes integer[], p_awaiting int
 #variable_conflict use_column
 BEGIN
     INSERT INTO weir.keys AS k (account_id, period_id, feature_id, included, maximum, highest_maximum, spending_cap, on_exceeded,
-            when_not_billable, when_away, enforce, on_upgrade, early_end, late, meter, unit_amount, billability)
+            when_not_billable, when_away, enforce, on_upgrade, early_end, late, meter, unit_amount, billability, warn_at)
     SELECT t.account_id, t.period_id, t.feature_id, t.included, t.maximum,
            CASE WHEN t.on_exceeded = 'bill_overage' THEN least(t.maximum, t.spending_cap) ELSE 0 END,
            t.spending_cap, t.on_exceeded, t.when_not_billable, t.when_away, t.enforce, t.on_upgrade, t.early_end, t.late,
-           t.meter, t.unit_amount, t.billability
+           t.meter, t.unit_amount, t.billability, t.warn_at
     FROM (
         SELECT p.account_id, p.id AS period_id, pt.feature_id,
                coalesce(o.included, pt.included * CASE WHEN pt.per_quantity THEN a.quantity ELSE 1 END) AS included,
                coalesce(o.maximum, pt.maximum * CASE WHEN pt.per_quantity THEN a.quantity ELSE 1 END) AS maximum,
                o.spending_cap, pt.on_exceeded, pt.when_not_billable, pt.when_away, pt.enforce, pt.on_upgrade, pt.early_end, pt.late,
-               pt.meter, pt.unit_amount,
+               pt.meter, pt.unit_amount, pt.warn_at,
                CASE WHEN pt.feature_id = ANY (coalesce(p_yes, '{}')) THEN 'yes'
                     WHEN pt.feature_id = ANY (coalesce(p_awaiting, '{}')) THEN 'awaiting' ELSE 'no' END AS billability
         FROM weir.periods p
@@ -75,6 +75,7 @@ BEGIN
         on_exceeded = excluded.on_exceeded, when_not_billable = excluded.when_not_billable, when_away = excluded.when_away,
         enforce = excluded.enforce, on_upgrade = excluded.on_upgrade, early_end = excluded.early_end, late = excluded.late,
         meter = coalesce(excluded.meter, k.meter), unit_amount = coalesce(excluded.unit_amount, k.unit_amount), in_plan = true,
+        warn_at = excluded.warn_at,
         billability = CASE WHEN p_yes IS NULL THEN k.billability ELSE excluded.billability END;
 
     -- A feature that the plan has lost: nothing more may be spent, and what was counted stays.

@@ -80,8 +80,8 @@ BEGIN
         INSERT INTO weir.inbox_parked (node, key, upto, at, reason)
         SELECT j.node, j.key, j.upto, j.at, j.reason FROM judged j WHERE j.reason IS NOT NULL),
     told AS MATERIALIZED (  -- per day of the batch, in UTC
-        SELECT g.key, g.node, g.day, g.upto, coalesce(o.used, 0) AS used, o.key IS NULL AS fresh
-        FROM (SELECT j.key, j.node, (j.at AT TIME ZONE 'UTC')::date AS day, max(j.upto) AS upto
+        SELECT g.key, g.node, g.day, g.upto, g.at, coalesce(o.used, 0) AS used, o.key IS NULL AS fresh
+        FROM (SELECT j.key, j.node, (j.at AT TIME ZONE 'UTC')::date AS day, max(j.upto) AS upto, max(j.at) AS at
               FROM judged j WHERE j.reason IS NULL GROUP BY 1, 2, 3) g
         LEFT JOIN weir.done o ON o.key = g.key AND o.node = g.node),
     new_done AS (
@@ -91,14 +91,14 @@ BEGIN
         FROM (SELECT t.key, t.node, max(t.upto) AS upto FROM told t WHERE NOT t.fresh AND t.upto > t.used GROUP BY 1, 2) s
         WHERE d.key = s.key AND d.node = s.node),
     counted AS MATERIALIZED (
-        SELECT c.key, c.day, sum(c.d)::bigint AS d
-        FROM (SELECT t.key, t.day, greatest(0, t.upto - greatest(t.used, coalesce(max(t.upto) OVER (
+        SELECT c.key, c.day, sum(c.d)::bigint AS d, max(c.at) AS at
+        FROM (SELECT t.key, t.day, t.at, greatest(0, t.upto - greatest(t.used, coalesce(max(t.upto) OVER (
                   PARTITION BY t.key, t.node ORDER BY t.day ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))) AS d FROM told t) c
         WHERE c.d > 0 GROUP BY 1, 2),
     split AS MATERIALIZED (  -- counted forward: included units first
-        SELECT s.key, s.day, s.d, h.key IS NULL AS fresh,
+        SELECT s.key, s.day, s.d, s.at, h.key IS NULL AS fresh,
                CASE WHEN k.included IS NULL THEN s.d ELSE least(s.d, greatest(0, k.included - t.free - s.before))::bigint END AS free,
-               k.billability
+               k.billability, k.allowance, k.warn_at, t.free + t.overage AS stood, t.warn_next, t.warned_of
         FROM (SELECT c.*, sum(c.d) OVER (PARTITION BY c.key ORDER BY c.day) - c.d AS before FROM counted c) s
         JOIN weir.keys k ON k.key = s.key
         JOIN weir.totals t ON t.key = s.key
@@ -107,13 +107,30 @@ BEGIN
         INSERT INTO weir.history (key, day, used, overage) SELECT s.key, s.day, s.d, s.d - s.free FROM split s WHERE s.fresh),
     old_days AS (
         UPDATE weir.history h SET used = h.used + s.d, overage = h.overage + s.d - s.free
-        FROM split s WHERE NOT s.fresh AND h.key = s.key AND h.day = s.day)
-    UPDATE weir.totals t SET
-        used = t.used + s.d, free = t.free + s.free, overage = t.overage + s.d - s.free,
-        not_billable = t.not_billable + CASE WHEN s.billability = 'yes' THEN 0 ELSE s.d - s.free END,
-        awaiting = t.awaiting + CASE WHEN s.billability = 'awaiting' THEN s.d - s.free ELSE 0 END
-    FROM (SELECT x.key, x.billability, sum(x.d)::bigint AS d, sum(x.free)::bigint AS free FROM split x GROUP BY 1, 2) s
-    WHERE t.key = s.key;
+        FROM split s WHERE NOT s.fresh AND h.key = s.key AND h.day = s.day),
+    sums AS MATERIALIZED (
+        SELECT x.key, x.billability, sum(x.d)::bigint AS d, sum(x.free)::bigint AS free, max(x.at) AS at, x.allowance, x.warn_at,
+               (x.stood + sum(x.d))::bigint AS stands, x.stood + sum(x.d) >= x.warn_next OR x.allowance IS DISTINCT FROM x.warned_of AS looks
+        FROM split x GROUP BY x.key, x.billability, x.allowance, x.warn_at, x.stood, x.warn_next, x.warned_of),
+    moved AS (
+        UPDATE weir.totals t SET
+            used = t.used + s.d, free = t.free + s.free, overage = t.overage + s.d - s.free,
+            not_billable = t.not_billable + CASE WHEN s.billability = 'yes' THEN 0 ELSE s.d - s.free END,
+            awaiting = t.awaiting + CASE WHEN s.billability = 'awaiting' THEN s.d - s.free ELSE 0 END,
+            warn_next = CASE WHEN s.looks THEN weir.next_mark(s.warn_at, s.allowance, s.stands) ELSE t.warn_next END, warned_of = s.allowance
+        FROM sums s WHERE t.key = s.key),
+    crossed AS MATERIALIZED (  -- thresholds that are reached; of several in one jump the highest is told
+        SELECT s.key, w.percent, s.allowance, s.stands, s.at, w.percent = max(w.percent) OVER (PARTITION BY s.key) AS told
+        FROM sums s CROSS JOIN LATERAL unnest(s.warn_at) AS w(percent)
+        WHERE s.looks AND s.allowance > 0 AND s.stands::numeric * 100 >= w.percent::numeric * s.allowance)
+    INSERT INTO weir.warnings (key, threshold, allowance, used, told, at)
+    SELECT c.key, c.percent, c.allowance, c.stands, c.told, c.at FROM crossed c
+    WHERE NOT EXISTS (SELECT FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id WHERE k.key = c.key AND p.state = 'void')
+    ORDER BY c.key, c.percent
+    ON CONFLICT (key, allowance, threshold) DO NOTHING;
+    IF FOUND THEN
+        PERFORM pg_notify('weir_warning', '');
+    END IF;
 END $$;
 
 -- Folds rows, and parks the ones that the database itself refuses (a sum that overflows) while the rest goes on.
