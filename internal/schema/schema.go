@@ -95,10 +95,25 @@ func apply(ctx context.Context, conn *pgx.Conn, m migration) error {
 		if _, err := tx.Exec(ctx, m.sql); err != nil {
 			return err
 		}
+		if _, err := tx.Exec(ctx, withoutJIT); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, "INSERT INTO weir.schema_version (version, name) VALUES ($1, $2)", m.version, m.name)
 		return err
 	})
 }
+
+// withoutJIT switches just-in-time compilation off in every function that switches sequential scans off. Such a plan
+// costs 1e10 as soon as it reads a single-row table, far above jit_above_cost, and would be compiled for some 90 ms.
+const withoutJIT = `DO $$
+DECLARE f regprocedure;
+BEGIN
+	FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+		WHERE n.nspname = 'weir' AND 'enable_seqscan=off' = ANY (p.proconfig) AND NOT 'jit=off' = ANY (p.proconfig)
+	LOOP
+		EXECUTE format('ALTER FUNCTION %s SET jit = off', f);
+	END LOOP;
+END $$`
 
 // Querier is what Check reads with; pgx connections, pools and transactions fit.
 type Querier interface {

@@ -32,7 +32,7 @@ END $$;
 
 -- What is stored under a key: folded, and still in the inbox. STABLE, as are the next ones: they read with the
 -- caller's snapshot, so that a fold that commits in between is seen whole or not at all.
-CREATE FUNCTION weir.stored(p_key bigint) RETURNS bigint LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
+CREATE FUNCTION weir.stored(p_key bigint) RETURNS bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT coalesce((SELECT t.used FROM weir.totals t WHERE t.key = p_key), 0) + coalesce((
         SELECT sum(greatest(0, x.upto - coalesce(d.used, 0)))
         FROM (SELECT i.node, max(i.upto) AS upto FROM weir.inbox i WHERE i.key = p_key GROUP BY i.node) x
@@ -40,7 +40,7 @@ CREATE FUNCTION weir.stored(p_key bigint) RETURNS bigint LANGUAGE sql STABLE SET
 $$;
 
 -- What one node has stored under a key.
-CREATE FUNCTION weir.stored_by(p_key bigint, p_node bigint) RETURNS bigint LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
+CREATE FUNCTION weir.stored_by(p_key bigint, p_node bigint) RETURNS bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT greatest(coalesce((SELECT d.used FROM weir.done d WHERE d.key = p_key AND d.node = p_node), 0),
                     coalesce((SELECT max(i.upto) FROM weir.inbox i WHERE i.key = p_key AND i.node = p_node), 0))
 $$;
@@ -54,7 +54,7 @@ CREATE TYPE weir.shortage AS (
 
 -- Looks for n units at other nodes and calls them back where that can help. The caller holds the quota row's lock.
 CREATE FUNCTION weir.call_back(p_node bigint, p_judge boolean, p_key bigint, p_room bigint, p_n bigint) RETURNS weir.shortage
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     s       weir.shortage;
     v_out   bigint;
@@ -84,7 +84,7 @@ END $$;
 -- One key of an ask or a give. The caller holds the quota row's lock and has checked the node.
 CREATE FUNCTION weir.lease_one(p_node bigint, p_judge boolean, p_nodes bigint, p_give boolean, p_key bigint, p_ver bigint,
         p_back bigint, p_over bigint, p_n bigint, p_want bigint, p_waiting bigint) RETURNS weir.lease_answer
-    LANGUAGE plpgsql SET jit = off AS $$
+    LANGUAGE plpgsql AS $$
 DECLARE
     a         weir.lease_answer;
     q         weir.quotas;
@@ -148,7 +148,7 @@ END $$;
 -- while it waited for the lock. Keys must be distinct.
 CREATE FUNCTION weir.lease(p_node bigint, p_judge boolean, p_give boolean, p_keys bigint[], p_vers bigint[], p_backs bigint[],
         p_overs bigint[], p_ns bigint[], p_wants bigint[], p_waitings bigint[]) RETURNS SETOF weir.lease_answer
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     a       weir.lease_answer;
     v_state text;
@@ -201,7 +201,7 @@ CREATE TYPE weir.loaded_key AS (
 );
 
 CREATE FUNCTION weir.load(p_node bigint, p_accounts bigint[], p_at timestamptz) RETURNS SETOF weir.loaded_key
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE v_change bigint;
 BEGIN
     -- Read first, in a statement of its own: what is loaded is at least as new as this number.
@@ -229,7 +229,7 @@ END $$;
 -- First contact: account, period, next period, keys, and a first lease under one of them, in one round trip.
 CREATE FUNCTION weir.contact(p_node bigint, p_judge boolean, p_account text, p_at timestamptz, p_feature text, p_n bigint, p_want bigint,
         p_waiting bigint) RETURNS SETOF weir.loaded_key
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     v_account bigint;
     v_period  bigint;
@@ -282,7 +282,7 @@ CREATE TYPE weir.strict_answer AS (
 -- The stored answer of a call with this idempotency key: replayed, or conflict when other units or another feature were
 -- asked for then. NULL when there is none.
 CREATE FUNCTION weir.replay(p_account bigint, p_idem text, p_feature integer, p_units bigint, p_at timestamptz) RETURNS weir.strict_answer
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     a weir.strict_answer;
     o weir.consumed_once;
@@ -301,7 +301,7 @@ END $$;
 -- outside of the transaction, which would hold the row that a give needs, and calls again.
 CREATE FUNCTION weir.consume_strict(p_account text, p_feature text, p_units bigint, p_idem text, p_judge boolean, p_at timestamptz)
     RETURNS weir.strict_answer
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     a         weir.strict_answer;
     r         weir.strict_answer;

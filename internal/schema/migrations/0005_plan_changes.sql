@@ -5,7 +5,7 @@
 CREATE FUNCTION weir.apply_plan(p_account bigint, p_plan text, p_quantity bigint, p_anchor timestamptz, p_months integer,
         p_starts timestamptz, p_ends timestamptz, p_until timestamptz, p_window_start timestamptz, p_window_end timestamptz,
         p_yes integer[], p_awaiting integer[], p_now timestamptz) RETURNS bigint
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     v_cur  weir.periods;
     v_id   bigint;
@@ -55,7 +55,7 @@ END $$;
 -- Makes or confirms the period that a GET showed, and gives it the account's terms.
 CREATE FUNCTION weir.confirm_period(p_account bigint, p_period bigint, p_plan text, p_starts timestamptz, p_ends timestamptz,
         p_window_start timestamptz, p_window_end timestamptz, p_yes integer[], p_awaiting integer[], p_now timestamptz) RETURNS bigint
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     v_id       bigint := p_period;
     v_cat      bigint := (SELECT max(c.number) FROM weir.catalogs c);
@@ -93,7 +93,7 @@ END $$;
 -- Moves a period's end. An end in the past cannot cut counters backwards: the row keeps both. An end that lies ahead
 -- opens a row again whose close had begun.
 CREATE FUNCTION weir.end_period(p_period bigint, p_ends timestamptz, p_now timestamptz) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     UPDATE weir.periods p SET
         ends = CASE WHEN p_ends > p.starts THEN p_ends ELSE greatest(p_now, p.starts + interval '1 microsecond') END,
@@ -110,7 +110,7 @@ END $$;
 -- Deletes the periods of an account that have not begun, with their keys and leases. Those under which something was
 -- counted all the same (a node's clock was ahead) are kept and returned. The caller holds weir.fold and has folded.
 CREATE FUNCTION weir.drop_unbegun(p_account bigint, p_now timestamptz) RETURNS bigint[]
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     v_all  bigint[];
     v_kept bigint[];
@@ -129,16 +129,23 @@ END $$;
 -- Makes a period void: nothing more is granted under it, and the true one takes what is counted there, and what will
 -- be (weir.move_units, weir.drain_voids). The caller holds weir.fold and has folded.
 CREATE FUNCTION weir.void_period(p_period bigint, p_true bigint, p_now timestamptz) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     UPDATE weir.periods p SET state = 'void', cut = greatest(p_now, p.starts + interval '1 microsecond') WHERE p.id = p_period;
     PERFORM weir.move_units(p_period, p_true, p_now);
 END $$;
 
+-- What a period allowed before it began was never in force.
+CREATE FUNCTION weir.forget_maximum(p_periods bigint[], p_now timestamptz) RETURNS void
+    LANGUAGE sql SET enable_seqscan = off AS $$
+    UPDATE weir.keys k SET highest_maximum = CASE WHEN k.on_exceeded = 'bill_overage' THEN least(k.maximum, k.spending_cap) ELSE 0 END
+    FROM weir.periods p WHERE p.id = ANY (p_periods) AND p.starts > p_now AND k.period_id = p.id
+$$;
+
 -- Copies terms into an account's open period and the next one: after an override (p_catalog NULL), or by a catalog
 -- that is applied now.
 CREATE FUNCTION weir.apply_terms(p_account bigint, p_catalog bigint, p_now timestamptz) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     v_periods bigint[];
     v_period  bigint;
@@ -154,6 +161,7 @@ BEGIN
     FOREACH v_period IN ARRAY v_periods LOOP
         PERFORM weir.copy_terms(v_period, NULL, NULL);
     END LOOP;
+    PERFORM weir.forget_maximum(v_periods, p_now);
     SELECT array_agg(k.key) INTO v_keys FROM weir.keys k WHERE k.period_id = ANY (v_periods);
     PERFORM weir.reset_ceilings(coalesce(v_keys, '{}'));
     PERFORM weir.touch(p_account);
@@ -162,7 +170,7 @@ END $$;
 -- A signed correction of a key's usage. A refund takes from overage first, then from free; an addition counts like
 -- any unit. Moves free and overage only, never what nodes counted. The caller holds weir.fold and has folded.
 CREATE FUNCTION weir.adjust_one(p_key bigint, p_units bigint, p_reason text, p_actor text, p_now timestamptz) RETURNS weir.adjustments
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     k      weir.keys;
     t      weir.totals;
@@ -198,7 +206,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION weir.adjust(p_key bigint, p_units bigint, p_reason text, p_actor text, p_now timestamptz) RETURNS weir.adjustments
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     v_account bigint;
     a         weir.adjustments;
@@ -215,7 +223,7 @@ END $$;
 -- Returns the last row's start and id, or NULLs when none is left.
 CREATE FUNCTION weir.renew_chunk(p_catalog bigint, p_now timestamptz, INOUT p_after timestamptz, INOUT p_after_id bigint, p_most integer,
         OUT renewed bigint)
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     r      record;
     v_ids  bigint[] := '{}';
@@ -239,13 +247,14 @@ BEGIN
     IF renewed = 0 THEN
         RETURN;
     END IF;
+    PERFORM weir.forget_maximum(v_ids, p_now);
     SELECT array_agg(k.key) INTO v_keys FROM weir.keys k WHERE k.period_id = ANY (v_ids);
     PERFORM weir.reset_ceilings(coalesce(v_keys, '{}'));
 END $$;
 
 -- Forgets what has served its time, at most p_most rows of each kind a call. Returns how many rows went.
 CREATE FUNCTION weir.prune(p_now timestamptz, p_most integer) RETURNS bigint
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     v_all bigint := 0;
     v_one bigint;
