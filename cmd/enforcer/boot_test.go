@@ -35,6 +35,7 @@ plans:
 type sidecar struct {
 	t      testing.TB
 	url    string
+	proxy  string // where the proxy serves
 	client *http.Client
 	stop   func() error // ends the process and returns what run returned; may be called again
 	wait   func() error // the same, without ending it
@@ -70,13 +71,21 @@ func tryBoot(t testing.TB, env map[string]string, args ...string) (*sidecar, err
 		return result
 	}
 	t.Cleanup(func() { _ = stop() })
-	line, err := bufio.NewReader(out).ReadString('\n')
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
 	if err != nil {
 		return nil, stop()
 	}
-	go func() { _, _ = io.Copy(io.Discard, out) }()
+	second := ""
+	if full["WEIR_UPSTREAM"] != "" {
+		if second, err = lines.ReadString('\n'); err != nil {
+			return nil, stop()
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	where := strings.TrimPrefix(strings.TrimSpace(line), "enforcer: serving on ")
 	s := &sidecar{t: t, url: where, stop: stop, wait: func() error { <-ended; return result }}
+	s.proxy, _, _ = strings.Cut(strings.TrimPrefix(second, "enforcer: proxying on "), " to ")
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	if path, ok := strings.CutPrefix(where, "unix:"); ok {
 		s.url = "http://weir"

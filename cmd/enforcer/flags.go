@@ -4,12 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/internal/edge/proxy"
 )
 
 // options are the flags. A flag that is not given is read from the environment variable that its tag from names.
@@ -23,6 +27,14 @@ type options struct {
 	Addr            string `name:"addr" from:"WEIR_ADDR" default:"127.0.0.1:8787" help:"host:port, or a Unix socket's path, to serve on ($WEIR_ADDR)."`
 	APITokenFile    string `name:"api-token-file" from:"WEIR_API_TOKEN_FILE" placeholder:"FILE" help:"File with the bearer token that callers show ($WEIR_API_TOKEN_FILE, or $WEIR_API_TOKEN itself). Without a token only loopback and Unix sockets are served."`
 
+	Upstream       string         `name:"upstream" from:"WEIR_UPSTREAM" placeholder:"URL" help:"Also serve as a proxy that enforces in front of this API ($WEIR_UPSTREAM)."`
+	ProxyAddr      string         `name:"proxy-addr" from:"WEIR_PROXY_ADDR" default:":8080" help:"host:port, or a Unix socket's path, of the proxy ($WEIR_PROXY_ADDR)."`
+	Feature        string         `name:"feature" from:"WEIR_FEATURE" placeholder:"NAME" help:"The feature that a request through the proxy spends ($WEIR_FEATURE)."`
+	Units          int64          `name:"units" from:"WEIR_UNITS" default:"1" help:"How many units it spends; 0: only the rate is asked ($WEIR_UNITS)."`
+	AccountHeader  string         `name:"account-header" from:"WEIR_ACCOUNT_HEADER" default:"X-Weir-Account" help:"The header with the account, believed from trusted peers ($WEIR_ACCOUNT_HEADER)."`
+	GiveBack       bool           `name:"give-back" from:"WEIR_GIVE_BACK" help:"The units of answers of 500 and above go back ($WEIR_GIVE_BACK)."`
+	TrustedProxies []netip.Prefix `name:"trusted-proxies" from:"WEIR_TRUSTED_PROXIES" placeholder:"NETWORK" help:"Networks of one's own proxies, whose account and X-Forwarded-For are believed, separated by commas ($WEIR_TRUSTED_PROXIES)."`
+
 	FlushInterval time.Duration `name:"flush-interval" from:"WEIR_FLUSH_INTERVAL" default:"1s" help:"How often usage is sent, 50ms to 1m ($WEIR_FLUSH_INTERVAL)."`
 	MaxWait       time.Duration `name:"max-wait" from:"WEIR_MAX_WAIT" default:"250ms" help:"How long a call may wait for the database or other nodes, 10ms to 10s ($WEIR_MAX_WAIT)."`
 	StopTimeout   time.Duration `name:"stop-timeout" from:"WEIR_STOP_TIMEOUT" default:"20s" help:"How long a stop waits for calls and reservations in flight, and again for the database ($WEIR_STOP_TIMEOUT)."`
@@ -32,6 +44,7 @@ type options struct {
 	LogLevel      string        `name:"log-level" from:"WEIR_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error ($WEIR_LOG_LEVEL)."`
 
 	apiToken string
+	upstream *url.URL
 }
 
 // errHelp ends run after the help was printed.
@@ -61,7 +74,27 @@ func parse(args []string, env func(string) string, stdout, stderr io.Writer) (o 
 	if helped {
 		return o, errHelp
 	}
-	return o, o.secrets(args, env)
+	return o, errors.Join(o.secrets(args, env), o.proxying())
+}
+
+// proxying checks what the proxy needs.
+func (o *options) proxying() error {
+	if o.Upstream == "" {
+		return nil
+	}
+	var wrong []error
+	var err error
+	if o.upstream, err = proxy.ParseUpstream(o.Upstream); err != nil {
+		wrong = append(wrong, err)
+	}
+	if o.Feature == "" {
+		wrong = append(wrong, errors.New("--upstream needs --feature: what does a request spend?"))
+	}
+	if o.Units < 0 {
+		wrong = append(wrong, fmt.Errorf("--units is %d: use 0 or more", o.Units))
+	}
+	o.AccountHeader = http.CanonicalHeaderKey(o.AccountHeader)
+	return errors.Join(wrong...)
 }
 
 // secrets reads what must not stand on a command line, where every user of the machine can read it.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirhq/weir/enforcer"
 	"github.com/weirhq/weir/internal/edge/api"
+	"github.com/weirhq/weir/internal/edge/proxy"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -53,6 +54,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	handler, err := api.New(api.Config{
 		Enforcer: e, Registry: registry, Logger: logger, Token: o.apiToken, NotReady: start.why, Draft: o.DraftHeaders,
+		Trusted: o.TrustedProxies,
 	})
 	if err != nil {
 		return err
@@ -61,12 +63,20 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if err != nil {
 		return err
 	}
+	_, _ = fmt.Fprintf(stdout, "enforcer: serving on %s\n", where(l))
 	var g runner.Group
 	serve(&g, l, newServer(handler, logger), start, o.StopTimeout)
+	if o.upstream != nil {
+		front, err := listen(ctx, "WEIR_PROXY_ADDR", o.ProxyAddr, true) // it is there to be reached
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		serve(&g, front, newProxy(&o, e, logger), start, o.StopTimeout)
+		_, _ = fmt.Fprintf(stdout, "enforcer: proxying on %s to %s\n", where(front), o.upstream)
+	}
 	starting, cancel := context.WithCancel(ctx)
 	g.Add(func() error { return start.run(starting) }, func(error) { cancel() })
 	g.Add(runner.SignalHandler(ctx, os.Interrupt, syscall.SIGTERM))
-	_, _ = fmt.Fprintf(stdout, "enforcer: serving on %s\n", where(l))
 	err = g.Run()
 	if errors.Is(err, runner.ErrSignal) || ctx.Err() != nil {
 		err = nil
@@ -99,6 +109,17 @@ func newServer(h http.Handler, logger *slog.Logger) *http.Server {
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
+}
+
+// newProxy serves clients: a body may be as large, and a stream may last as long, as the API behind allows. Who sends
+// no header, or holds an idle connection, is cut off.
+func newProxy(o *options, e *enforcer.Enforcer, logger *slog.Logger) *http.Server {
+	s := newServer(proxy.New(proxy.Config{
+		Enforcer: e, Upstream: o.upstream, Feature: o.Feature, Units: o.Units, AccountHeader: o.AccountHeader,
+		Trusted: o.TrustedProxies, GiveBack: o.GiveBack, Draft: o.DraftHeaders, Logger: logger,
+	}), logger)
+	s.ReadTimeout, s.WriteTimeout = 0, 0
+	return s
 }
 
 func newEnforcer(ctx context.Context, o *options, logger *slog.Logger) (*enforcer.Enforcer, *pgxpool.Pool, error) {
