@@ -35,6 +35,9 @@ type exchange struct {
 type exchanges struct {
 	e *Enforcer
 
+	// fail is nil, or a test's: it may turn the answer of a statement that was carried out into an error.
+	fail func() error
+
 	mu      sync.Mutex
 	asks    []*exchange
 	gives   []*exchange
@@ -101,6 +104,9 @@ func (x *exchanges) send(batch []*exchange, give bool) {
 		answers, err = usage.Give(ctx, e.db, e.node, calls)
 	} else {
 		answers, err = usage.Ask(ctx, e.db, e.node, e.judges(), calls)
+	}
+	if err == nil && x.fail != nil {
+		err = x.fail()
 	}
 	if err == nil && len(answers) != len(batch) {
 		err = errShortAnswer

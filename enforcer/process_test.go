@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,6 +35,13 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	flag.Parse()
+	if checks := flag.Lookup("rapid.checks"); os.Getenv("WEIR_CHAOS") == "" && checks.Value.String() == checks.DefValue {
+		// Each check is a whole history on a real database; make chaos runs many.
+		if err := checks.Value.Set("40"); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(m.Run())
 }
