@@ -1,0 +1,8 @@
+//go:build !linux && !darwin
+
+package measure
+
+import "time"
+
+// threadTime is the wall time where a thread's own can't be read: no slice counts as spoiled then.
+func threadTime() time.Duration { return time.Duration(time.Now().UnixNano()) }
