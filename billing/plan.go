@@ -55,7 +55,17 @@ func (b *Biller) plan(ctx context.Context, keys []int64, cause string) (int64, e
 			return err
 		}
 		// What waits for a legal minute goes to the back of the queue.
-		_, err := tx.Exec(ctx, "UPDATE weir.chains SET planned_at = $2 WHERE key = ANY ($1) AND due", keys, now)
+		if _, err := tx.Exec(ctx, "UPDATE weir.chains SET planned_at = $2 WHERE key = ANY ($1) AND due", keys, now); err != nil {
+			return err
+		}
+		// More than Stripe can count exactly is for a person.
+		_, err := tx.Exec(ctx, `
+			WITH big AS (
+				UPDATE weir.chains c SET due = false FROM weir.keys k, weir.totals t
+				WHERE c.key = ANY ($1) AND k.key = c.key AND t.key = c.key
+				  AND abs(weir.billable(t.overage, t.not_billable, k.highest_maximum) - c.upto) >= 1000000000000000
+				RETURNING c.key, k.account_id, weir.billable(t.overage, t.not_billable, k.highest_maximum) - c.upto AS units)
+			SELECT weir.find('too_large', b.key::text, b.account_id, format('%s units are more than one meter event can hold: nothing of them is reported', b.units), $2) FROM big b`, keys, now)
 		return err
 	})
 	if err != nil {

@@ -139,7 +139,7 @@ func (b *Biller) replaceRejected(ctx context.Context, c *Client) error {
 	rows, err := b.db.Query(ctx, `SELECT r.id FROM weir.reports r JOIN weir.meters m ON m.event_name = r.meter AND m.active
 		LEFT JOIN weir.customers c ON c.customer = r.customer
 		WHERE r.state = 'rejected' AND NOT r.replaced AND r.code IN ('archived_meter', 'no_meter') AND c.frozen IS NULL
-		  AND m.read_at > r.settled_at AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = r.key AND b.final)
+		  AND m.read_at >= r.settled_at AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = r.key AND b.final)
 		ORDER BY r.id LIMIT $1`, resolveMost)
 	if err != nil {
 		return fmt.Errorf("find rejected reports: %w", err)

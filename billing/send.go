@@ -289,6 +289,14 @@ func (b *Biller) probe(ctx context.Context) error {
 		return err
 	}
 	if len(links) == 0 {
+		// A read proves nothing about reports while some wait for their turn.
+		var waiting bool
+		if err := b.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced)").Scan(&waiting); err != nil {
+			return fmt.Errorf("look for waiting reports: %w", err)
+		}
+		if waiting {
+			return nil
+		}
 		if err := b.refreshMeters(ctx, b.cfg.Stripe); err != nil {
 			return nil //nolint:nilerr // still stopped: that is what was asked
 		}

@@ -1,0 +1,166 @@
+package billing_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v79"
+
+	"github.com/weirhq/weir/internal/stripesim"
+)
+
+func TestCase37UsageLandsAfterFinalization(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]book{
+		"hold": {Overage: 47, Invoiced: 40, Late: 7}, "forgive": {Overage: 47, Invoiced: 40, Forgiven: 7}, "invoice_item": {Overage: 47, Invoiced: 47},
+	} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{file: replace(planFile, "prices: [pro_monthly]", "prices: [pro_monthly]\n    late: "+policy)})
+			customer, key := w.over("acme", 40)
+			w.toEnd()
+			// Seven units were counted before the end and are flushed after finalization, by a node that close gave up.
+			slow := w.newNode()
+			slow.used[key] += 7
+			w.finish()
+			require.EqualValues(t, 40, w.billed(customer))
+			require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
+			require.Contains(t, w.findings()["given_up"], "node")
+			slow.flush(key)
+			w.work()
+			require.NoError(t, w.b.Late(t.Context()))
+			if policy == "invoice_item" {
+				require.Equal(t, book{Overage: 47, Invoiced: 40, Late: 7}, w.book(key), "until its invoice is final")
+				require.NoError(t, w.b.Late(t.Context()))
+				w.advance(start.AddDate(0, 2, 0).Add(-time.Hour), 20*day)
+				w.advance(start.AddDate(0, 2, 0).Add(3*time.Hour), 30*time.Minute)
+			}
+			require.Equal(t, want, w.book(key))
+			require.EqualValues(t, 40, w.reported(customer), "never silently in the next period")
+			r, err := w.b.CloseReport(t.Context(), start.AddDate(0, 1, 0))
+			require.NoError(t, err)
+			require.Empty(t, r.Breaks)
+		})
+	}
+}
+
+func TestCase37UsageLandsBeforeFinalization(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	w.toEnd()
+	slow := w.newNode()
+	slow.used[key] += 7
+	end := start.AddDate(0, 1, 0)
+	w.advance(end.Add(58*time.Minute), 29*time.Minute)
+	require.EqualValues(t, 40, w.reported(customer), "what is folded is reported at the deadline, closed or not")
+	slow.flush(key)
+	w.work()
+	w.finish()
+	require.EqualValues(t, 47, w.billed(customer))
+	require.Equal(t, book{Overage: 47, Invoiced: 47}, w.book(key))
+}
+
+func TestCase41dAMeteredPriceSwappedInTheDashboard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, sub := w.subscribe("acme", "pro_monthly", "usage")
+	w.soon()
+	w.advance(w.sim.Now().Add(10*time.Minute), 10*time.Minute)
+	key := w.node.use("acme", 1_501_000)
+	w.hour()
+	require.EqualValues(t, 1_500_000, w.reported(customer))
+	w.prices["other"] = w.metered(0.04, "month")
+	for _, it := range sub.Items.Data {
+		if it.Price.ID == w.price("usage") {
+			_, err := w.api.Subscriptions.Update(sub.ID, &stripe.SubscriptionParams{Items: []*stripe.SubscriptionItemsParams{{ID: stripe.String(it.ID), Price: stripe.String(w.price("other"))}}})
+			require.NoError(t, err)
+		}
+	}
+	w.soon()
+	require.EqualValues(t, 2, w.number("SELECT count(*) FROM weir.segments WHERE key = $1", key))
+	w.advance(w.sim.Now().Add(10*time.Minute), 10*time.Minute)
+	w.node.use("acme", 25)
+	w.toEnd()
+	w.finish()
+	require.EqualValues(t, 25, w.billed(customer), "classic billing drops what came before the swap")
+	require.Equal(t, book{Overage: 1_500_025, Invoiced: 25, Late: 1_500_000}, w.book(key))
+	require.Contains(t, w.findings()["late"], "1500000 billable units")
+}
+
+func TestCase41gKeyRevokedBeforeTheBoundary(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{sim: stripesim.Config{RetryDelays: []time.Duration{10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute}}})
+	customer, key := w.over("acme", 40)
+	end := start.AddDate(0, 1, 0)
+	w.advance(end.Add(-5*time.Hour), 25*day)
+	fault := w.sim.Faults().Inject(post(stripesim.Unauthorized(), 0))
+	w.node.use("acme", 5)
+	w.advance(end.Add(-time.Hour), 2*time.Hour)
+	w.advance(end.Add(100*time.Minute), 20*time.Minute)
+	require.Equal(t, "draft", w.sim.Invoices(customer)[1].Status, "Stripe waits for a 2xx to invoice.created")
+	held := 0
+	for _, d := range w.sim.Deliveries() {
+		if d.Type == "invoice.created" && d.Status == 503 {
+			held++
+		} else if d.At.After(end) {
+			require.Equal(t, 200, d.Status, d.Type)
+		}
+	}
+	require.NotZero(t, held)
+	fault.Remove()
+	require.NoError(t, w.b.Resume(t.Context(), "unauthorized", "tester"))
+	w.patience()
+	w.work()
+	w.advance(end.Add(4*time.Hour), 20*time.Minute)
+	require.EqualValues(t, 45, w.billed(customer))
+	require.Equal(t, book{Overage: 45, Invoiced: 45}, w.book(key))
+}
+
+func TestWorkerDownAroundTheBoundary(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		back time.Duration // after the end
+		want book
+	}{
+		"30 minutes": {30 * time.Minute, book{Overage: 52, Invoiced: 52}}, "past finalization": {3 * time.Hour, book{Overage: 52, Invoiced: 40, Late: 12}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{})
+			customer, key := w.over("acme", 40)
+			w.toEnd()
+			w.node.use("acme", 12)
+			if c.want.Late == 0 {
+				w.hook.Store(nil) // nobody answers at all; else another process stores webhooks, and Stripe does not wait
+			}
+			end := start.AddDate(0, 1, 0)
+			require.NoError(t, w.sim.Advance(t.Context(), end.Add(c.back)))
+			w.node.flush()
+			w.serve(w.b)
+			w.work()
+			w.advance(end.Add(30*time.Hour), 3*time.Hour)
+			require.NoError(t, w.b.Sweep(t.Context()))
+			w.work()
+			require.Equal(t, c.want, w.book(key))
+			require.Equal(t, c.want.Invoiced, w.billed(customer))
+		})
+	}
+}
+
+func TestAVoidedInvoiceBillsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	w.sim.DeclinePayments(customer, true)
+	w.toEnd()
+	w.finish()
+	require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
+	inv := w.sim.Invoices(customer)[1]
+	require.Equal(t, "open", inv.Status)
+	_, err := w.api.Invoices.VoidInvoice(inv.ID, nil)
+	require.NoError(t, err)
+	w.soon()
+	require.Equal(t, book{Overage: 40, Late: 40}, w.book(key))
+}
