@@ -251,16 +251,17 @@ func TestABatchOfTwelveThousandKeys(t *testing.T) {
 func (w *world) cheapKeys(n int) []int64 {
 	w.Helper()
 	k := w.key("model", "events", noon)
-	w.exec("INSERT INTO weir.accounts (account, created_at) SELECT 'cheap ' || i, $2 FROM generate_series(1, $1) i", n-1, noon)
+	w.exec("INSERT INTO weir.accounts (account, created_at) SELECT 'cheap ' || i, $2 FROM generate_series(1, $1::bigint) i", n-1, noon)
 	w.exec(`INSERT INTO weir.periods (account_id, starts, ends, planned, plan, catalog, source, created_at)
 		SELECT a.id, p.starts, p.ends, p.planned, p.plan, p.catalog, p.source, p.created_at FROM weir.accounts a, weir.periods p
-		WHERE p.id = $1 AND a.id <> p.account_id`, k.PeriodID)
+		WHERE p.id = $1 AND a.account LIKE 'cheap %'`, k.PeriodID)
 	w.exec(`INSERT INTO weir.keys (account_id, period_id, feature_id, included, maximum, highest_maximum, on_exceeded, when_not_billable, when_away, enforce, on_upgrade, early_end, late)
 		SELECT p.account_id, p.id, m.feature_id, m.included, m.maximum, m.highest_maximum, m.on_exceeded, m.when_not_billable, m.when_away, m.enforce, m.on_upgrade, m.early_end, m.late
-		FROM weir.periods p, weir.keys m WHERE m.key = $1 AND p.starts = $2 AND p.account_id <> m.account_id`, k.Key, k.Starts)
+		FROM weir.periods p, weir.keys m WHERE m.key = $1 AND p.starts = $2 AND NOT EXISTS (SELECT FROM weir.keys x WHERE x.period_id = p.id)`, k.Key, k.Starts)
 	w.exec("INSERT INTO weir.totals (key) SELECT k.key FROM weir.keys k ON CONFLICT DO NOTHING")
 	w.exec("INSERT INTO weir.quotas (key, ceiling) SELECT k.key, 100 FROM weir.keys k ON CONFLICT DO NOTHING")
-	return numbers(w, w.db, "SELECT k.key FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id WHERE p.starts = $1 ORDER BY 1", k.Starts)
+	return numbers(w, w.db, `SELECT k.key FROM weir.keys k JOIN weir.accounts a ON a.id = k.account_id JOIN weir.periods p ON p.id = k.period_id
+		WHERE p.starts = $1 AND (a.account LIKE 'cheap %' OR a.account = 'model') ORDER BY 1`, k.Starts)
 }
 
 // A node that is frozen inside its transaction holds up no other node and no fold.

@@ -177,6 +177,11 @@ func (m *leaseModel) actions() map[string]func(*rapid.T) {
 			u := rapid.Int64Range(1, n.left).Draw(m.t, "units")
 			n.left, n.total = n.left-u, n.total+u
 		}),
+		"beyond": step(func() { // the database is away, and the plan says to go on
+			n := m.pick("beyond", func(n *modelNode) bool { return alive(n) && n.left == 0 && n.ver >= 0 && m.state(n.id) == "live" })
+			u := rapid.Int64Range(1, 20).Draw(m.t, "units")
+			n.total, n.over, m.beyond = n.total+u, n.over+u, m.beyond+u
+		}),
 		"ask": step(func() {
 			n := m.pick("ask", alive)
 			u := rapid.Int64Range(1, 60).Draw(m.t, "units")

@@ -219,6 +219,7 @@ func TestARenewalIsFresh(t *testing.T) {
 	next := noon.AddDate(0, 0, 7)
 	w.subscribe("acme", "pro", next, next.AddDate(0, 0, 7), next)
 	require.EqualValues(t, 6000, w.key("acme", "events", next).Ceiling)
+	require.Zero(t, w.number("SELECT count(*) FROM weir.periods WHERE carried_from IS NOT NULL"))
 	w.sound()
 }
 

@@ -75,7 +75,9 @@ BEGIN
         END IF;
     ELSE
         UPDATE weir.periods p SET source = 'subscription', confirmed = true, plan = p_plan, window_start = p_window_start, window_end = p_window_end,
-            catalog = CASE WHEN p.plan = p_plan THEN p.catalog ELSE v_cat END
+            catalog = CASE WHEN p.plan = p_plan THEN p.catalog ELSE v_cat END,
+            -- An end that was only predicted is not one that is cut short.
+            planned = CASE WHEN p.confirmed THEN p.planned ELSE p_ends END
         WHERE p.id = v_id;
         IF NOT EXISTS (SELECT FROM weir.periods p WHERE p.id = v_id AND p.ends = p_ends) THEN
             PERFORM weir.end_period(v_id, p_ends, p_now);

@@ -1,0 +1,155 @@
+package usage_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/usage"
+)
+
+// scaleOps is what programs ask of the database, about one account, or a few keys of one node.
+func scaleOps(w *world, round int) map[string]string {
+	k := w.key("one", "events", noon)
+	n := w.node()
+	stopped := w.node()
+	w.ask(n, call(k, 0, 1))
+	w.ask(stopped, call(k, 0, 1))
+	w.flush(stopped, noon, k.Key, 1)
+	w.fold()
+	w.exec("UPDATE weir.nodes SET state = 'stopped' WHERE id = $1", stopped)
+	keys := numbers(w, w.db, "SELECT key FROM weir.keys ORDER BY key LIMIT 10")
+	list := fmt.Sprint("'{", commas(keys), "}'::bigint[]")
+	at := "'2026-03-10 12:00+00'::timestamptz"
+	f := func(s string, args ...any) string { return fmt.Sprintf(s, args...) }
+	return map[string]string{
+		"contact, new":   f("SELECT * FROM weir.contact(%d, true, 'new %d', %s, 'events', 1, 10, 1)", n, round, at),
+		"contact, known": f("SELECT * FROM weir.contact(%d, true, 'one', %s, 'events', 1, 10, 1)", n, at),
+		"load":           f("SELECT * FROM weir.load(%d, '{%d}', %s)", n, k.AccountID, at),
+		"ask":            f("SELECT * FROM weir.lease(%d, true, false, '{%d}', '{1}', '{0}', '{0}', '{1}', '{10}', '{1}')", n, k.Key),
+		"ask, refused":   f("SELECT * FROM weir.lease(%d, true, false, '{%d}', '{2}', '{0}', '{0}', '{90}', '{10}', '{1}')", n, k.Key),
+		"flush":          f("SELECT * FROM weir.flush(%d, %s, %s, %s, true, %s, 0, '{}', '{}')", n, list, list, at, at),
+		"strict":         f("SELECT * FROM weir.consume_strict('one', 'events', 1, 'round %d', true, %s)", round, at),
+		"settle":         f("SELECT weir.settle_node(%d, %s, %s, %s, 'x')", n, list, list, at),
+		"return leases":  f("SELECT weir.settle_chunk(%d, 0, 10, 'x')", n),
+		"retire":         f("SELECT weir.retire_chunk(%d, 10)", stopped),
+		"override":       f("SELECT weir.apply_terms(%d, NULL, %s)", k.AccountID, at),
+		"adjust":         f("SELECT weir.adjust(%d, 3, 'r', 'a', %s)", k.Key, at),
+		"plan change": f("SELECT weir.apply_plan(%d, 'pro', 1, %s, 1, %s, %s + interval '1 month', NULL, NULL, NULL, '{1}', '{}', %s)",
+			k.AccountID, at, at, at, at),
+		"plan ends": f("SELECT weir.apply_plan(%d, NULL, 1, NULL, 1, NULL, NULL, NULL, NULL, NULL, '{}', '{}', %s + interval '1 hour')", k.AccountID, at),
+		"fold":      "SELECT weir.fold_chunk(10)",
+		"prune":     f("SELECT weir.prune(%s, 10)", at),
+	}
+}
+
+func commas(n []int64) string {
+	s := ""
+	for i, x := range n {
+		if i > 0 {
+			s += ","
+		}
+		s += itoa(x)
+	}
+	return s
+}
+
+// blocks is how many pages a statement touches, with all that its functions do.
+func blocks(w *world, conn *pgx.Conn, sql string) int64 {
+	w.Helper()
+	var out []byte
+	require.NoError(w, conn.QueryRow(w.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sql).Scan(&out), sql)
+	var plans []struct {
+		Plan struct {
+			Hit  int64 `json:"Shared Hit Blocks"`
+			Read int64 `json:"Shared Read Blocks"`
+		}
+	}
+	require.NoError(w, json.Unmarshal(out, &plans))
+	return plans[0].Plan.Hit + plans[0].Plan.Read
+}
+
+// crowd makes many accounts with two periods each, three nodes that hold leases of all of them, usage that is folded,
+// and 30,000 rows that are not.
+func (w *world) crowd(accounts int) {
+	w.Helper()
+	keys := w.cheapKeys(accounts)
+	for range 3 {
+		n := w.node()
+		w.exec("INSERT INTO weir.leases (key, node, ver, lim) SELECT unnest($1::bigint[]), $2, 1, 10", keys, n)
+		w.exec("INSERT INTO weir.done (key, node, used) SELECT unnest($1::bigint[]), $2, 2", keys, n)
+		w.exec("INSERT INTO weir.inbox (key, node, upto, at) SELECT unnest($1::bigint[]), $2, 4, $3", keys, n, noon)
+	}
+	w.exec("UPDATE weir.quotas q SET granted = 30 FROM unnest($1::bigint[]) k WHERE q.key = k", keys)
+	w.exec("UPDATE weir.totals t SET used = 6, free = 6 FROM unnest($1::bigint[]) k WHERE t.key = k", keys)
+	w.exec("INSERT INTO weir.history (key, day, used) SELECT unnest($1::bigint[]), '2026-03-10', 6", keys)
+	w.exec(`INSERT INTO weir.consumed_once (account_id, idem, key, feature_id, units, answer, at)
+		SELECT a.id, 'k', 1, 1, 1, '{}', $1 FROM weir.accounts a`, noon)
+	w.exec("INSERT INTO weir.inbox_parked (node, key, upto, at, reason) SELECT 1, i, 1, $1, 'r' FROM generate_series(1, 10000) i", noon)
+	w.exec("INSERT INTO weir.change_log (number, account_id) SELECT -i, 1 FROM generate_series(1, 10000) i")
+}
+
+// Failure 13: plans that were cached on empty tables must not scan them later. What a call costs does not grow with the
+// number of accounts, neither for a session that is older than the data nor for a new one.
+func TestCostDoesNotGrowWithTheTables(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old := w.session()
+	small := make(map[string]int64)
+	for round := range 7 { // the first six make the plan cache decide
+		ops := scaleOps(w, round)
+		for _, name := range slices.Sorted(maps.Keys(ops)) {
+			if got := blocks(w, old, ops[name]); round > 0 {
+				small[name] = max(small[name], got)
+			}
+		}
+	}
+	w.crowd(10_000)
+	for i, conn := range []*pgx.Conn{old, w.session(), w.analyzed()} {
+		for _, sql := range scaleOps(w, 100+i) { // the session reads the system's catalogs
+			blocks(w, conn, sql)
+		}
+		ops := scaleOps(w, 200+i)
+		for _, name := range slices.Sorted(maps.Keys(ops)) {
+			sql := ops[name]
+			got := blocks(w, conn, sql)
+			t.Logf("%-15s session %d: %5d pages, %5d with few accounts", name, i, got, small[name])
+			require.LessOrEqual(t, got, 3*small[name]+300, "%s in session %d: %d pages with few accounts", name, i, small[name])
+		}
+	}
+}
+
+func (w *world) session() *pgx.Conn {
+	w.Helper()
+	conn, err := pgx.ConnectConfig(w.Context(), w.db.Config().ConnConfig)
+	require.NoError(w, err)
+	w.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func (w *world) analyzed() *pgx.Conn {
+	w.exec("ANALYZE")
+	return w.session()
+}
+
+// The pages' own queries, on the same crowd.
+func TestReadsDoNotScan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.crowd(10_000)
+	w.exec("ANALYZE")
+	conn := w.session()
+	totals, err := usage.Totals(t.Context(), conn, "cheap 77", noon.AddDate(0, -3, 0))
+	require.NoError(t, err)
+	require.Len(t, totals, 1)
+	require.EqualValues(t, 12, totals[0].Used, "6 folded, 2 more of each node in the inbox")
+	got := blocks(w, conn, `SELECT k.key, weir.stored(k.key) FROM weir.accounts a JOIN weir.periods p ON p.account_id = a.id
+		JOIN weir.keys k ON k.period_id = p.id WHERE a.account = 'cheap 77'`)
+	require.Less(t, got, int64(300))
+}
