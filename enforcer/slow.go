@@ -64,6 +64,7 @@ func (e *Enforcer) try(ctx context.Context, c *counter, r request, stop <-chan t
 			return e.away(c, r), false
 		}
 		switch ex.answer.Status {
+		case usage.LeaseOK:
 		case usage.LeaseAdopt:
 			continue
 		case usage.LeaseUnknown:
@@ -73,7 +74,7 @@ func (e *Enforcer) try(ctx context.Context, c *counter, r request, stop <-chan t
 			e.kick()
 			return e.away(c, r), false
 		case usage.LeaseEnded:
-			return e.unavailable(c, time.Second), false
+			return e.unavailable(c), false
 		}
 		if ex.answer.Got > 0 {
 			if !ex.paid {
@@ -94,10 +95,10 @@ func (e *Enforcer) try(ctx context.Context, c *counter, r request, stop <-chan t
 		case <-stop:
 			timer.Stop()
 			e.stats.timeouts.Add(1)
-			return e.unavailable(c, time.Second), false
+			return e.unavailable(c), false
 		case <-ctx.Done():
 			timer.Stop()
-			return e.unavailable(c, time.Second), false
+			return e.unavailable(c), false
 		}
 		timer.Stop()
 	}
@@ -133,19 +134,19 @@ func (e *Enforcer) late(c *counter, r request) Decision {
 func (e *Enforcer) away(c *counter, r request) Decision {
 	v := c.view.Load()
 	if (!v.proceed && !v.terms.Shadow) || !v.inPlan {
-		return e.unavailable(c, time.Second)
+		return e.unavailable(c)
 	}
 	if r.need >= maxLeft || !c.fill(e, r) {
-		return e.unavailable(c, time.Second)
+		return e.unavailable(c)
 	}
 	e.stats.filled.Add(r.spend + r.hold)
 	return v.decide(c.total())
 }
 
-func (e *Enforcer) unavailable(c *counter, retry time.Duration) Decision {
+func (e *Enforcer) unavailable(c *counter) Decision {
 	e.stats.unavailable.Add(1)
 	d := c.view.Load().decide(c.total())
-	d.Allowed, d.Reason, d.RetryAfter = false, Unavailable, retry
+	d.Allowed, d.Reason, d.RetryAfter = false, Unavailable, time.Second
 	return d
 }
 

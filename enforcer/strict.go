@@ -38,8 +38,8 @@ func (e *Enforcer) strict(ctx context.Context, s *slot, units int64, key string,
 			return e.noAnswer(), nil
 		}
 		call.At, call.Judge = e.clock.time(), e.judges()
-		a, err := e.askStrictly(ctx, call, stop)
-		if err != nil {
+		a, answered := e.askStrictly(ctx, call, stop)
+		if !answered {
 			return e.noAnswer(), nil
 		}
 		switch a.Status {
@@ -55,6 +55,7 @@ func (e *Enforcer) strict(ctx context.Context, s *slot, units int64, key string,
 			return Decision{}, fmt.Errorf("%w: %.64q", ErrUnknownFeature, s.feature)
 		case usage.StrictSilent:
 			return e.noAnswer(), nil
+		case usage.StrictWait, usage.StrictEnded:
 		}
 		timer := time.NewTimer(pollEvery)
 		select {
@@ -69,9 +70,9 @@ func (e *Enforcer) strict(ctx context.Context, s *slot, units int64, key string,
 	}
 }
 
-// askStrictly runs one transaction, no longer than the call may take. What then becomes of it is not known: with a
-// key the caller can ask again.
-func (e *Enforcer) askStrictly(ctx context.Context, call usage.StrictCall, stop <-chan time.Time) (usage.StrictAnswer, error) {
+// askStrictly runs one transaction, no longer than the call may take. Without an answer it is not known what became of
+// it: with a key the caller can ask again.
+func (e *Enforcer) askStrictly(ctx context.Context, call usage.StrictCall, stop <-chan time.Time) (a usage.StrictAnswer, answered bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type outcome struct {
@@ -88,16 +89,15 @@ func (e *Enforcer) askStrictly(ctx context.Context, call usage.StrictCall, stop 
 	case x := <-got:
 		if x.err != nil {
 			e.noteAway(x.err)
-			return x.a, x.err
+			return x.a, false
 		}
 		e.noteAnswer()
-		return x.a, nil
+		return x.a, true
 	case <-stop:
 		e.stats.timeouts.Add(1)
-		return usage.StrictAnswer{}, errNoAnswer
 	case <-ctx.Done():
-		return usage.StrictAnswer{}, ctx.Err()
 	}
+	return a, false
 }
 
 func (e *Enforcer) noAnswer() Decision {

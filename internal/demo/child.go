@@ -27,6 +27,9 @@ type child struct {
 	end  sync.Once
 }
 
+// asking returns the client of single questions.
+func asking() *http.Client { return &http.Client{Timeout: 10 * time.Second} }
+
 // serves finds the address in the line that every server prints once it listens.
 var serves = regexp.MustCompile(`http://[0-9.]+:[0-9]+`)
 
@@ -43,7 +46,7 @@ func runChild(ctx context.Context, binary string, args, env []string) error {
 
 // startChild starts a server and waits for the line that tells its address.
 func startChild(ctx context.Context, name, binary string, args, env []string, log string) (*child, error) {
-	file, err := os.Create(log) //nolint:gosec // a name of ours
+	file, err := os.Create(log)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +55,7 @@ func startChild(ctx context.Context, name, binary string, args, env []string, lo
 		return nil, err
 	}
 	c := &child{name: name, log: log, done: make(chan struct{})}
-	c.cmd = exec.Command(binary, args...) //nolint:gosec // the product's own binaries
+	c.cmd = exec.Command(binary, args...)
 	c.cmd.Env = append(os.Environ(), env...)
 	c.cmd.Stdout, c.cmd.Stderr = out, out
 	dieWithParent(c.cmd)
@@ -103,9 +106,9 @@ func (c *child) ready(ctx context.Context) error {
 			return false, errors.New(c.name + " has ended")
 		default:
 		}
-		resp, err := http.Get(c.url + "/readyz")
+		resp, err := asking().Get(c.url + "/readyz")
 		if err != nil {
-			return false, nil //nolint:nilerr // not yet
+			return false, nil // not yet
 		}
 		defer func() { _ = resp.Body.Close() }()
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16))
@@ -119,7 +122,7 @@ func (c *child) businessTime(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := asking().Do(req)
 	if err != nil {
 		return time.Time{}, err
 	}

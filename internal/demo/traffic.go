@@ -30,7 +30,7 @@ type decision struct {
 
 // planOf asks a node which plan an account is on.
 func (c *child) planOf(account string) (string, error) {
-	resp, err := http.Get(c.url + "/v1/usage/" + url.PathEscape(account))
+	resp, err := asking().Get(c.url + "/v1/usage/" + url.PathEscape(account))
 	if err != nil {
 		return "", err
 	}
@@ -128,7 +128,7 @@ func (w *world) use(ctx context.Context, client *http.Client, a *account, lane u
 	group, ctx := errgroup.WithContext(ctx)
 	for n := range len(w.enforcer) * callersPerNode {
 		group.Go(func() error {
-			rng := rand.New(rand.NewPCG(w.cfg.Seed, lane<<8|uint64(n))) //nolint:gosec // traffic, not secrets
+			rng := rand.New(rand.NewPCG(w.cfg.Seed, lane<<8|uint64(n)))
 			base := w.enforcer[n%len(w.enforcer)].url
 			for {
 				units := 1 + rng.Int64N(a.most)
