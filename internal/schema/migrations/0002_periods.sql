@@ -46,7 +46,7 @@ END $$;
 -- Copies the plan's terms, the overrides and the quantity into the period's keys, and creates what is missing there.
 -- p_yes and p_awaiting name the features that are billable or await it; NULL keeps what the keys say.
 CREATE FUNCTION weir.copy_terms(p_period bigint, p_yes integer[], p_awaiting integer[]) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 #variable_conflict use_column
 BEGIN
     INSERT INTO weir.keys AS k (account_id, period_id, feature_id, included, maximum, highest_maximum, spending_cap, on_exceeded,
@@ -102,7 +102,7 @@ END $$;
 
 -- Sets the ceilings of keys anew and recalls what is granted above them. The caller holds weir.fold and has folded.
 CREATE FUNCTION weir.reset_ceilings(p_keys bigint[]) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE r record;
 BEGIN
     PERFORM FROM weir.quotas q WHERE q.key = ANY (p_keys) ORDER BY q.key FOR UPDATE;
@@ -122,7 +122,7 @@ END $$;
 
 -- Calls back what other nodes hold loosely under a key. p_asker keeps its own (NULL: nobody does).
 CREATE FUNCTION weir.recall(p_key bigint, p_asker bigint) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE v_nodes text;
 BEGIN
     SELECT string_agg(l.node::text, ',' ORDER BY l.node) INTO v_nodes
@@ -158,7 +158,7 @@ END $$;
 -- The period in which an instant is admitted: a row that was cut ends at the cut, and has what lies before it, though
 -- the row after it may begin earlier.
 CREATE FUNCTION weir.period_at(p_account bigint, p_at timestamptz) RETURNS bigint
-    LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT p.id FROM weir.periods p
     WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts <= p_at AND p_at < coalesce(p.cut, p.ends)
     ORDER BY coalesce(p.cut, p.ends), p.starts LIMIT 1
@@ -177,7 +177,7 @@ END $$;
 
 -- Finds or makes the period that an instant falls into. A row that is made is predicted until a GET confirms it.
 CREATE FUNCTION weir.ensure_period(p_account bigint, p_at timestamptz) RETURNS bigint
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE v_id bigint;
 BEGIN
     v_id := weir.period_at(p_account, p_at);
@@ -194,7 +194,7 @@ END $$;
 
 -- Makes the period that an instant falls into, where there is none. The caller holds the account's row and the gate.
 CREATE FUNCTION weir.make_period(p_account bigint, p_at timestamptz) RETURNS bigint
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     a       weir.accounts;
     v_id    bigint;
@@ -247,7 +247,7 @@ END $$;
 -- The earlier row whose free units a new row opens with, so that moving boundaries mints no second allowance: a paid
 -- row that was cut short and began less than 28 days before, or this month's last unpaid row.
 CREATE FUNCTION weir.carried_from(p_account bigint, p_start timestamptz, p_paid boolean) RETURNS bigint
-    LANGUAGE sql STABLE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT p.id FROM (
         SELECT x.* FROM weir.periods x
         WHERE x.account_id = p_account AND x.state <> 'void' AND x.starts < p_start

@@ -18,7 +18,7 @@ CREATE TYPE weir.flush_answer AS (
 
 CREATE FUNCTION weir.flush(p_node bigint, p_keys bigint[], p_uptos bigint[], p_at timestamptz, p_beat boolean, p_sealed timestamptz,
         p_applied bigint, p_held bigint[], p_watch bigint[]) RETURNS weir.flush_answer
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE a weir.flush_answer;
 BEGIN
@@ -62,7 +62,7 @@ END $$;
 -- Folds exactly these inbox rows. The caller has locked weir.fold in an earlier statement: in the same one the lock
 -- would come after the snapshot. A fold takes the maximum per node and key, so repeats and reorderings add nothing.
 CREATE FUNCTION weir.fold_rows(p_rows tid[]) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
@@ -157,7 +157,7 @@ END $$;
 -- One chunk of the fold: up to p_most rows of all nodes, key by key from where the last chunk ended, and round again.
 -- A chunk that takes fewer than p_most rows has taken all that was committed when it began. Returns how many it took.
 CREATE FUNCTION weir.fold_chunk(p_most integer) RETURNS bigint
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
     v_from bigint;
     v_next bigint;
@@ -182,7 +182,7 @@ END $$;
 
 -- Folds what the inbox holds of an account, before anything about it changes. Takes weir.fold for the transaction.
 CREATE FUNCTION weir.fold_account(p_account bigint) RETURNS bigint
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE v_rows tid[];
 BEGIN
     PERFORM FROM weir.fold FOR UPDATE;
@@ -196,7 +196,7 @@ END $$;
 
 -- Folds what the inbox holds of some keys of one node. The caller holds weir.fold.
 CREATE FUNCTION weir.fold_node(p_node bigint, p_keys bigint[]) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE v_rows tid[];
 BEGIN
     SELECT array_agg(i.ctid) INTO v_rows FROM weir.inbox i WHERE i.key = ANY (p_keys) AND i.node = p_node;
@@ -208,7 +208,7 @@ END $$;
 -- Sets a node's leases of some keys to what it has used: what it held goes back, an overshoot is counted.
 -- The caller holds weir.fold and has folded the node's rows of these keys.
 CREATE FUNCTION weir.settle_leases(p_node bigint, p_keys bigint[], p_cause text) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     v_back bigint[];
@@ -237,7 +237,7 @@ END $$;
 -- Stores a node's cumulative usage of some keys and settles its leases with it, in one transaction: usage first.
 -- Serves recovery of a dead node's journal, a rejoin, and a clean stop; at most 1,000 keys a call.
 CREATE FUNCTION weir.settle_node(p_node bigint, p_keys bigint[], p_uptos bigint[], p_at timestamptz, p_cause text) RETURNS void
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     PERFORM FROM weir.fold FOR UPDATE;
     INSERT INTO weir.inbox (node, key, upto, at) SELECT p_node, t.k, t.u, p_at FROM unnest(p_keys, p_uptos) AS t(k, u);
@@ -250,7 +250,7 @@ END $$;
 -- Returns a silent or stopped node's leases by what is stored of it, at most p_most keys a call, from above a key
 -- onwards. Returns the last key, or NULL when none is left.
 CREATE FUNCTION weir.settle_chunk(p_node bigint, p_after bigint, p_most integer, p_cause text) RETURNS bigint
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE v_keys bigint[];
 BEGIN
     PERFORM FROM weir.fold FOR UPDATE;
@@ -307,7 +307,7 @@ END $$;
 -- Moves what an ended node used to node -1, at most p_most keys a call, and retires it with the last one.
 -- Returns more, wait (the fold still holds rows of it) or done.
 CREATE FUNCTION weir.retire_chunk(p_node bigint, p_most integer) RETURNS text
-    LANGUAGE plpgsql SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     v_state text;
