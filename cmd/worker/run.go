@@ -28,8 +28,24 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run the worker: jobs, webhook endpoint, pages. The default."`
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this program's schema version."`
 	Demo    demoCmd    `cmd:"" help:"Run everything small on this machine: a month in under a minute, and every number compared."`
-	Plans   plansCmd   `cmd:"" help:"Check and publish the plan file."`
-	Usage   usageCmd   `cmd:"" help:"Look at what an account used."`
+	Plans   plansCmd   `cmd:"" help:"Check, push and publish the plan file."`
+
+	Usage    usageCmd    `cmd:"" help:"Look at what accounts used."`
+	Adjust   adjustCmd   `cmd:"" help:"Correct what was counted for an account: a refund, or units that were missed."`
+	Override overrideCmd `cmd:"" help:"Set what was negotiated with an account: its quota, its maximum, its spending cap."`
+	Shadow   shadowCmd   `cmd:"" help:"Let an account pass whatever its plan says, and record it: for a first rollout."`
+	Map      mapCmd      `cmd:"" help:"Map an account to its Stripe customer."`
+	Settle   settleCmd   `cmd:"" help:"Report all that an account used, before its subscription is changed or cancelled."`
+
+	Sync        syncCmd        `cmd:"" help:"Read subscriptions at Stripe again: of one account, or of all that changed."`
+	Reconcile   reconcileCmd   `cmd:"" help:"Compare Stripe's meter summaries with the ledger."`
+	CloseReport closeReportCmd `cmd:"" name:"close-report" help:"Print the books of a month, and where they don't agree."`
+	Late        lateCmd        `cmd:"" help:"Look at usage that missed its invoice, and decide about it."`
+	Replay      replayCmd      `cmd:"" help:"Try again what waited for a fault to be mended."`
+	Restored    restoredCmd    `cmd:"" help:"Say that the database was restored, or that reports may go on."`
+	Findings    findingsCmd    `cmd:"" help:"List what waits for a person."`
+	Nodes       nodesCmd       `cmd:"" help:"List the enforcers that run or ran, and give up those that won't come back."`
+
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -38,6 +54,7 @@ type globals struct {
 	DatabaseURL     string `name:"database-url" from:"DATABASE_URL" placeholder:"URL" help:"The database; with a password in it only by $DATABASE_URL or --database-url-file."`
 	DatabaseURLFile string `name:"database-url-file" from:"DATABASE_URL_FILE" placeholder:"FILE" help:"File with the database's URL ($DATABASE_URL_FILE)."`
 	LogFormat       string `name:"log-format" from:"WEIR_LOG_FORMAT" enum:"text,json" default:"text" help:"text or json ($WEIR_LOG_FORMAT)."`
+	JSON            bool   `name:"json" help:"Print JSON on standard output."`
 	LogLevel        string `name:"log-level" from:"WEIR_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error ($WEIR_LOG_LEVEL)."`
 }
 
@@ -143,6 +160,8 @@ type versionCmd struct{}
 
 // Run prints the version.
 func (versionCmd) Run(c *call) error {
-	_, err := fmt.Fprintf(c.out, "weir worker %s, schema version %d\n", settings.Version(), schema.Version())
-	return err
+	return c.print(map[string]any{"version": settings.Version(), "schema": schema.Version()}, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "weir worker %s, schema version %d\n", settings.Version(), schema.Version())
+		return err
+	})
 }

@@ -2,72 +2,29 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	runner "github.com/oklog/run"
 
-	"github.com/weirhq/weir/billing"
-	"github.com/weirhq/weir/internal/clock"
+	"github.com/weirhq/weir/internal/metrics"
 	"github.com/weirhq/weir/internal/settings"
 	"github.com/weirhq/weir/jobs"
 	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 )
 
-// stripeFlags say how Stripe is reached. Secrets come by environment or file.
-type stripeFlags struct {
-	StripeKeyFile     string `name:"stripe-key-file" from:"STRIPE_API_KEY_FILE" placeholder:"FILE" help:"File with the Stripe key ($STRIPE_API_KEY_FILE, or $STRIPE_API_KEY itself)."`
-	WebhookSecretFile string `name:"webhook-secret-file" from:"STRIPE_WEBHOOK_SECRET_FILE" placeholder:"FILE" help:"File with the webhook's signing secrets, separated by commas ($STRIPE_WEBHOOK_SECRET_FILE, or $STRIPE_WEBHOOK_SECRET itself)."`
-	StripeBase        string `name:"stripe-base" from:"STRIPE_API_BASE" placeholder:"URL" help:"Stripe's address, for tests ($STRIPE_API_BASE)."`
-	NoStripe          bool   `name:"no-stripe" help:"Run without Stripe on purpose: overage is recorded and nothing is reported."`
-
-	key     string
-	secrets []string
-}
-
-func (s *stripeFlags) read(env func(string) string) error {
-	s.key = env("STRIPE_API_KEY")
-	secrets := env("STRIPE_WEBHOOK_SECRET")
-	err := errors.Join(
-		settings.FromFile(&s.key, s.StripeKeyFile, "STRIPE_API_KEY"),
-		settings.FromFile(&secrets, s.WebhookSecretFile, "STRIPE_WEBHOOK_SECRET"),
-	)
-	for one := range strings.SplitSeq(secrets, ",") {
-		if one = strings.TrimSpace(one); one != "" {
-			s.secrets = append(s.secrets, one)
-		}
-	}
-	if s.NoStripe && s.key != "" {
-		err = errors.Join(err, errors.New("--no-stripe and a Stripe key exclude each other: unset STRIPE_API_KEY"))
-	}
-	if err != nil {
-		return usageError{err}
-	}
-	return nil
-}
-
-// client makes the Stripe client, or nil without a key.
-func (s *stripeFlags) client() (*billing.Client, error) {
-	if s.key == "" {
-		return nil, nil //nolint:nilnil // billing's way to run without Stripe
-	}
-	client, err := billing.NewClient(billing.ClientConfig{Key: s.key, BaseURL: s.StripeBase})
-	if err != nil {
-		return nil, usageError{fmt.Errorf("STRIPE_API_KEY: %w", err)}
-	}
-	return client, nil
-}
-
 type serveCmd struct {
 	planFile
 	stripeFlags
+	webhookFlags
+	adminFlags
+	NoStripe    bool          `name:"no-stripe" help:"Run without Stripe on purpose: overage is recorded and nothing is reported."`
 	Addr        string        `name:"addr" from:"WEIR_ADDR" default:"127.0.0.1:8788" help:"host:port, or a Unix socket's path, to serve on ($WEIR_ADDR)."`
 	ListenURL   string        `name:"listen-url" from:"WEIR_LISTEN_URL" placeholder:"URL" help:"Direct database connection for LISTEN, where the other goes through a transaction pooler ($WEIR_LISTEN_URL)."`
 	Migrate     bool          `help:"Migrate the database before serving."`
@@ -80,8 +37,11 @@ func (s *serveCmd) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.read(c.env); err != nil {
-		return err
+	if err := errors.Join(s.stripeFlags.read(c.env), s.webhookFlags.read(c.env), s.adminFlags.read(c.env)); err != nil {
+		return usageError{err}
+	}
+	if s.NoStripe && s.key != "" {
+		return usageError{errors.New("--no-stripe and a Stripe key exclude each other: unset STRIPE_API_KEY")}
 	}
 	if catalog.BillsOverage() && s.key == "" && !s.NoStripe {
 		return usageError{errors.New("a plan bills overage and no Stripe key is set: set STRIPE_API_KEY, or say --no-stripe to record overage and report nothing")}
@@ -108,10 +68,11 @@ func (s *serveCmd) Run(c *call) error {
 
 // office is a worker that is ready to serve.
 type office struct {
-	pool   *pgxpool.Pool
-	clock  *clock.Database
-	biller *billing.Biller
-	jobs   *jobs.Worker
+	desk
+	jobs    *jobs.Worker
+	admin   *admin
+	metrics *metrics.HTTP
+	working atomic.Bool // the jobs run
 }
 
 func (s *serveCmd) prepare(c *call, pool *pgxpool.Pool, catalog *plans.Catalog) (*office, error) {
@@ -126,8 +87,8 @@ func (s *serveCmd) prepare(c *call, pool *pgxpool.Pool, catalog *plans.Catalog) 
 	if inst.Simulated && client != nil && client.Live() {
 		return nil, usageError{errors.New("this database simulates its clock, as demos and tests do, and the Stripe key is live: use another database or a test key")}
 	}
-	o := &office{pool: pool, clock: clock.NewDatabase(func(ctx context.Context) (time.Time, error) { return usage.Now(ctx, pool) })}
-	if err := o.clock.Sync(c.ctx); err != nil {
+	o := &office{desk: desk{pool: pool, clock: databaseClock(pool)}}
+	if err := o.bill(c, client, s.secrets); err != nil {
 		return nil, err
 	}
 	number, changed, err := usage.Publish(c.ctx, pool, catalog, actor(), o.clock.Now())
@@ -137,18 +98,23 @@ func (s *serveCmd) prepare(c *call, pool *pgxpool.Pool, catalog *plans.Catalog) 
 	if changed {
 		c.logger.Info("published the plan file", "catalog", number, "file", s.Plans)
 	}
-	enqueuer, err := jobs.NewEnqueuer(pool)
-	if err != nil {
-		return nil, err
-	}
-	o.biller, err = billing.New(pool, billing.Config{
-		Stripe: client, Clock: o.clock, Logger: c.logger, Enqueue: enqueuer.Enqueue, WebhookSecrets: s.secrets,
-	})
+	o.admin = &admin{token: newToken(s.token), biller: o.biller, log: c.logger}
+	o.metrics, err = metrics.NewHTTP(metrics.New(o.state, c.logger))
 	if err != nil {
 		return nil, err
 	}
 	o.jobs, err = jobs.New(jobs.Config{DB: pool, Biller: o.biller, Clock: o.clock, Logger: c.logger, ListenURL: s.ListenURL})
 	return o, err
+}
+
+// state reads how the work stands.
+func (o *office) state(ctx context.Context) (metrics.State, error) {
+	var s metrics.State
+	var errs [3]error
+	s.Usage, errs[0] = usage.ReadHealth(ctx, o.pool, o.clock.Now())
+	s.Billing, errs[1] = o.biller.Health(ctx)
+	s.Jobs, errs[2] = jobs.Loads(ctx, o.pool)
+	return s, errors.Join(errs[:]...)
 }
 
 // Limits of a connection. A client that is slower is cut off.
@@ -162,7 +128,7 @@ const (
 
 // serve runs HTTP, the clock and the jobs until ctx ends or one of them fails.
 func (o *office) serve(c *call, s *serveCmd) error {
-	l, err := settings.Listen(c.ctx, "WEIR_ADDR", s.Addr, "WEIR_ADMIN_TOKEN", c.env("WEIR_ADMIN_TOKEN") != "")
+	l, err := settings.Listen(c.ctx, "WEIR_ADDR", s.Addr, "WEIR_ADMIN_TOKEN", s.token != "")
 	if err != nil {
 		return usageError{err}
 	}
@@ -172,6 +138,7 @@ func (o *office) serve(c *call, s *serveCmd) error {
 	}
 	var g runner.Group
 	g.Add(func() error { return server.Serve(l) }, func(error) {
+		o.working.Store(false)
 		end, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), s.StopTimeout)
 		defer cancel()
 		_ = server.Shutdown(end)
@@ -183,45 +150,16 @@ func (o *office) serve(c *call, s *serveCmd) error {
 		if err := o.jobs.Start(working); err != nil {
 			return err
 		}
+		o.working.Store(true)
 		<-working.Done()
+		o.working.Store(false)
 		end, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), s.StopTimeout)
 		defer cancel()
 		return o.jobs.Stop(end)
 	}, func(error) { stopWorking() })
 	_, _ = fmt.Fprintf(c.out, "worker: serving on %s\n", settings.Where(l))
-	err = g.Run()
-	if errors.Is(err, http.ErrServerClosed) || c.ctx.Err() != nil {
-		return nil
+	if err := g.Run(); c.ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
-	return err
-}
-
-// routes are the worker's pages and endpoints.
-func (o *office) routes() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("POST /stripe/webhook", o.biller.Webhook())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", o.ready)
-	return mux
-}
-
-// readiness is the answer of /readyz. It names no secrets: whoever reaches the port may read it.
-type readiness struct {
-	Ready  bool      `json:"ready"`
-	Reason string    `json:"reason,omitempty"`
-	Time   time.Time `json:"time"` // business time, as this process has it
-}
-
-// ready answers 200 while the database does.
-func (o *office) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-	defer cancel()
-	answer := readiness{Ready: true, Time: o.clock.Now()}
-	status := http.StatusOK
-	if err := o.pool.Ping(ctx); err != nil {
-		answer.Ready, answer.Reason, status = false, "the database does not answer", http.StatusServiceUnavailable
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer)
+	return nil
 }

@@ -1,22 +1,19 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weirhq/weir/usage"
 )
 
 type usageCmd struct {
-	Show usageShowCmd `cmd:"" help:"Print what is stored of an account, by period and feature."`
+	Show   usageShowCmd   `cmd:"" help:"Print what is stored of an account, by period and feature."`
+	Shadow usageShadowCmd `cmd:"" help:"Print what shadow mode let pass that would have been refused."`
 }
 
 type usageShowCmd struct {
 	Account string `arg:"" help:"The account's id."`
-	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
 // Run prints an account's stored usage. An account that is not known is an error.
@@ -33,22 +30,16 @@ func (u usageShowCmd) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	if u.JSON {
-		enc := json.NewEncoder(c.out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(totalsJSON(totals))
-	}
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "period\tstate\tplan\tfeature\tused\tincluded\toverage\tadjusted\t")
+	rows := [][]string{{"period", "state", "plan", "feature", "used", "included", "overage", "adjusted"}}
 	for _, t := range totals {
 		included := "unlimited"
 		if t.Included != nil {
-			included = strconv.FormatInt(*t.Included, 10)
+			included = count(*t.Included)
 		}
-		_, _ = fmt.Fprintf(w, "%s – %s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t\n", day(t.Starts), day(t.Ends), t.State, t.Plan, t.Feature,
-			t.Used+t.Adjusted, included, t.Overage, t.Adjusted)
+		rows = append(rows, []string{day(t.Starts) + " – " + day(t.Ends), t.State, t.Plan, t.Feature, count(t.Used + t.Adjusted),
+			included, count(t.Overage), count(t.Adjusted)})
 	}
-	return w.Flush()
+	return c.print(totalsJSON(totals), table(rows))
 }
 
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04Z") }
@@ -74,4 +65,50 @@ func totalsJSON(totals []usage.Total) []totalJSON {
 		})
 	}
 	return out
+}
+
+type usageShadowCmd struct {
+	Since time.Time `placeholder:"DAY" format:"2006-01-02" help:"Periods that ended before are left out. Default: those that are open."`
+}
+
+type shadowJSON struct {
+	Account  string    `json:"account"`
+	Feature  string    `json:"feature"`
+	Plan     string    `json:"plan"`
+	Starts   time.Time `json:"starts"`
+	Ends     time.Time `json:"ends"`
+	Included *int64    `json:"included"` // null: unlimited
+	Used     int64     `json:"used"`
+	Refused  int64     `json:"would_have_been_refused"`
+}
+
+// Run prints what shadow mode let pass.
+func (u usageShadowCmd) Run(c *call) error {
+	pool, err := c.openMigrated()
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if u.Since.IsZero() {
+		if u.Since, err = usage.Now(c.ctx, pool); err != nil {
+			return err
+		}
+	}
+	all, err := usage.Shadowed(c.ctx, pool, u.Since)
+	if err != nil {
+		return err
+	}
+	rows, out := [][]string{{"account", "plan", "feature", "period", "used", "included", "would have been refused"}}, []shadowJSON{}
+	for _, s := range all {
+		included := "unlimited"
+		if s.Included != nil {
+			included = count(*s.Included)
+		}
+		rows = append(rows, []string{s.Account, s.Plan, s.Feature, day(s.Starts) + " – " + day(s.Ends), count(s.Used), included, count(s.Passed)})
+		out = append(out, shadowJSON{s.Account, s.Feature, s.Plan, s.Starts.UTC(), s.Ends.UTC(), s.Included, s.Used, s.Passed})
+	}
+	if len(all) == 0 {
+		return c.print(out, line("shadow mode let nothing pass that would have been refused"))
+	}
+	return c.print(out, table(rows))
 }

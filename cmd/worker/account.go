@@ -1,0 +1,225 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/usage"
+)
+
+// actorFlags say who does something to the books, and why.
+type actorFlags struct {
+	Reason string `required:"" placeholder:"TEXT" help:"Why; it goes into the ledger."`
+	Actor  string `placeholder:"NAME" help:"On whose behalf. Default: the user who runs this."`
+}
+
+func (a *actorFlags) who() (string, error) {
+	if strings.TrimSpace(a.Reason) == "" {
+		return "", usageError{errors.New("--reason is empty: the ledger keeps why this was done")}
+	}
+	if a.Actor != "" {
+		return a.Actor, nil
+	}
+	return actor(), nil
+}
+
+type adjustCmd struct {
+	Account string    `arg:"" help:"The account's id."`
+	Feature string    `arg:"" help:"The feature."`
+	Units   int64     `arg:"" help:"Units to add; negative is a refund (write it after --: adjust --reason … -- acme events -500)."`
+	At      time.Time `placeholder:"TIME" format:"2006-01-02T15:04:05Z07:00" help:"An instant in the period that is corrected. Default: now."`
+	actorFlags
+	stripeFlags
+}
+
+// Run corrects what was counted.
+func (a *adjustCmd) Run(c *call) error {
+	who, err := a.who()
+	if err != nil {
+		return err
+	}
+	if a.Units == 0 {
+		return usageError{errors.New("0 units change nothing: give what to add, or a negative number to refund")}
+	}
+	d, err := c.desk(&a.stripeFlags)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	if a.At.IsZero() {
+		a.At = d.clock.Now()
+	}
+	done, err := d.biller.Adjust(c.ctx, a.Account, a.Feature, a.At, a.Units, who, a.Reason)
+	if errors.Is(err, usage.ErrRefund) {
+		return usageError{fmt.Errorf("%w: `worker usage show %s` lists what is counted", err, a.Account)}
+	}
+	if err != nil {
+		return err
+	}
+	out := struct {
+		ID      int64 `json:"id"`
+		Units   int64 `json:"units"`
+		Free    int64 `json:"free"`
+		Overage int64 `json:"overage"`
+	}{done.ID, done.Units, done.Free, done.Overage}
+	return c.print(out, line("adjustment %d: %+d units, of these %+d included and %+d overage", done.ID, done.Units, done.Free, done.Overage))
+}
+
+type overrideCmd struct {
+	Account     string `arg:"" help:"The account's id."`
+	Feature     string `arg:"" help:"The feature."`
+	Included    *int64 `placeholder:"UNITS" help:"Included units per period, in place of the plan's."`
+	Max         *int64 `placeholder:"UNITS" help:"The most overage units per period, in place of the plan's."`
+	SpendingCap *int64 `name:"spending-cap" placeholder:"UNITS" help:"The customer's own cap, in overage units."`
+	Clear       bool   `help:"Take the override away: everything is as the plan says."`
+	actorFlags
+}
+
+// mostOverride bounds what an override may say, far above any plan.
+const mostOverride = 1 << 53
+
+// Run stores an override, which counts at once.
+func (o *overrideCmd) Run(c *call) error {
+	who, err := o.who()
+	if err != nil {
+		return err
+	}
+	given := o.Included != nil || o.Max != nil || o.SpendingCap != nil
+	if given == o.Clear {
+		return usageError{errors.New("give at least one of --included, --max and --spending-cap, or --clear alone")}
+	}
+	for name, v := range map[string]*int64{"--included": o.Included, "--max": o.Max, "--spending-cap": o.SpendingCap} {
+		if v != nil && (*v < 0 || *v > mostOverride) {
+			return usageError{fmt.Errorf("%s is %d: use 0 to %d units", name, *v, int64(mostOverride))}
+		}
+	}
+	pool, err := c.openMigrated()
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	now, err := usage.Now(c.ctx, pool)
+	if err != nil {
+		return err
+	}
+	id, err := usage.FindAccount(c.ctx, pool, o.Account, true, now)
+	if err != nil {
+		return fmt.Errorf("account %q: %w", o.Account, err)
+	}
+	err = usage.SetOverride(c.ctx, pool, id, o.Feature, usage.Override{
+		Included: o.Included, Maximum: o.Max, SpendingCap: o.SpendingCap, Reason: o.Reason, Actor: who,
+	}, now)
+	if errors.Is(err, usage.ErrNotFound) {
+		return usageError{fmt.Errorf("no published plan file has the feature %q: %w", o.Feature, err)}
+	}
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Account     string `json:"account"`
+		Feature     string `json:"feature"`
+		Included    *int64 `json:"included"` // null: as the plan says
+		Max         *int64 `json:"max"`
+		SpendingCap *int64 `json:"spending_cap"`
+	}{o.Account, o.Feature, o.Included, o.Max, o.SpendingCap}
+	return c.print(out, line("%s of %s: the open period and those to come have these terms; nodes learn of it within a second", o.Feature, plain(o.Account)))
+}
+
+type shadowCmd struct {
+	Account string `arg:"" help:"The account's id."`
+	Off     bool   `help:"End it: the account is refused again as its plan says."`
+}
+
+// Run puts an account into shadow mode, or takes it out.
+func (s *shadowCmd) Run(c *call) error {
+	pool, err := c.openMigrated()
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	now, err := usage.Now(c.ctx, pool)
+	if err != nil {
+		return err
+	}
+	id, err := usage.FindAccount(c.ctx, pool, s.Account, !s.Off, now)
+	if err != nil {
+		return fmt.Errorf("account %q: %w", s.Account, err)
+	}
+	if err := usage.SetShadow(c.ctx, pool, id, !s.Off); err != nil {
+		return err
+	}
+	text := "%s is in shadow mode: nothing is refused; `worker usage shadow` prints what would have been"
+	if s.Off {
+		text = "%s is out of shadow mode: it is refused as its plan says"
+	}
+	return c.print(map[string]any{"account": s.Account, "shadow": !s.Off}, line(text, plain(s.Account)))
+}
+
+type mapCmd struct {
+	Account  string `arg:"" help:"The account's id."`
+	Customer string `arg:"" help:"The customer's id at Stripe, cus_…"`
+	stripeFlags
+}
+
+// Run maps an account to a customer; what either was mapped to before is unmapped.
+func (m *mapCmd) Run(c *call) error {
+	d, err := c.desk(&m.stripeFlags)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	if m.key == "" {
+		return usageError{fmt.Errorf("map %q: %w: the mode of the key says whether the customer is a live one", m.Account, billing.ErrNoStripe)}
+	}
+	if err := d.biller.Link(c.ctx, m.Account, m.Customer, actor()); err != nil {
+		if billing.IsPermanent(err) {
+			return usageError{err}
+		}
+		return err
+	}
+	return c.print(map[string]string{"account": m.Account, "customer": m.Customer},
+		line("%s is mapped to %s; its subscriptions are read by the next worker that runs", plain(m.Account), m.Customer))
+}
+
+type settleCmd struct {
+	Account string        `arg:"" help:"The account's id."`
+	Wait    time.Duration `default:"30s" help:"How long to wait for Stripe to have it."`
+	stripeFlags
+}
+
+// Run reports all that is counted now. What Stripe does not have yet is exit code 3.
+func (s *settleCmd) Run(c *call) error {
+	d, err := c.desk(&s.stripeFlags)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	ctx, stop := withTimeout(c.ctx, s.Wait)
+	defer stop()
+	done, err := d.biller.Settle(ctx, s.Account)
+	if errors.Is(err, billing.ErrNoStripe) {
+		return usageError{err}
+	}
+	if err != nil {
+		return fmt.Errorf("account %q: %w", s.Account, err)
+	}
+	rows := [][]string{{"feature", "billable", "reported", "waiting"}}
+	var waiting int64
+	for _, one := range done {
+		waiting += one.Waiting
+		rows = append(rows, []string{one.Feature, count(one.Billable), count(one.Reported), count(one.Waiting)})
+	}
+	if done == nil {
+		done = []billing.Settlement{}
+	}
+	if err := c.print(done, table(rows)); err != nil {
+		return err
+	}
+	if waiting > 0 {
+		return findings{fmt.Errorf("%d units of %q are not at Stripe yet: run this again before the subscription is changed; `worker findings` may say why", waiting, s.Account)}
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weirhq/weir/billing"
+)
+
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
+}
+
+type syncCmd struct {
+	Account string `arg:"" optional:"" help:"One account; without it all customers whose subscriptions changed."`
+	stripeFlags
+}
+
+// syncBatch is how many customers are read before it is looked for more.
+const syncBatch = 100
+
+// Run reads subscriptions again.
+func (s *syncCmd) Run(c *call) error {
+	d, err := c.desk(&s.stripeFlags)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	if s.Account != "" {
+		if err := d.biller.Sync(c.ctx, s.Account); err != nil {
+			return needsStripe(fmt.Errorf("account %q: %w", s.Account, err))
+		}
+		return c.print(map[string]int{"customers": 1}, line("read the subscriptions of %s", plain(s.Account)))
+	}
+	if err := d.biller.Sweep(c.ctx); err != nil {
+		return needsStripe(err)
+	}
+	total := 0
+	for {
+		n, err := d.biller.SyncDue(c.ctx, syncBatch)
+		if err != nil {
+			return err
+		}
+		if total += n; n == 0 {
+			return c.print(map[string]int{"customers": total}, line("read the subscriptions of %d customers", total))
+		}
+	}
+}
+
+// needsStripe makes a missing key a fault of the command line.
+func needsStripe(err error) error {
+	if errors.Is(err, billing.ErrNoStripe) {
+		return usageError{err}
+	}
+	return err
+}
+
+type reconcileCmd struct{ stripeFlags }
+
+// Run compares summaries with the ledger. Open findings are exit code 3.
+func (r *reconcileCmd) Run(c *call) error {
+	d, err := c.desk(&r.stripeFlags)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	if r.key == "" {
+		return usageError{billing.ErrNoStripe}
+	}
+	if err := d.biller.Reconcile(c.ctx); err != nil {
+		return needsStripe(err)
+	}
+	return d.printFindings(c)
+}
+
+type findingsCmd struct{}
+
+// Run lists what waits for a person; something there is exit code 3.
+func (findingsCmd) Run(c *call) error {
+	d, err := c.desk(nil)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	return d.printFindings(c)
+}
+
+type findingJSON struct {
+	Kind    string    `json:"kind"`
+	Subject string    `json:"subject"`
+	Account string    `json:"account,omitempty"`
+	Message string    `json:"message"`
+	Since   time.Time `json:"since"`
+	Seen    time.Time `json:"seen"`
+	Times   int64     `json:"times"`
+}
+
+func (d *desk) printFindings(c *call) error {
+	open, err := d.biller.Findings(c.ctx)
+	if err != nil {
+		return err
+	}
+	rows, out := [][]string{{"since", "kind", "subject", "account", "what is wrong"}}, []findingJSON{}
+	for _, f := range open {
+		rows = append(rows, []string{day(f.Since), f.Kind, f.Subject, f.Account, f.Message})
+		out = append(out, findingJSON{f.Kind, f.Subject, f.Account, f.Message, f.Since.UTC(), f.SeenAt.UTC(), f.Times})
+	}
+	people := table(rows)
+	if len(open) == 0 {
+		people = line("nothing waits for a person")
+	}
+	if err := c.print(out, people); err != nil || len(open) == 0 {
+		return err
+	}
+	return findings{fmt.Errorf("%d findings wait for a person: docs/troubleshooting.md says what each kind means", len(open))}
+}
+
+type closeReportCmd struct {
+	Month  string `required:"" placeholder:"YYYY-MM" help:"The month, in UTC, in which the periods ended."`
+	Format string `enum:"table,json,csv" default:"table" help:"table, json or csv."`
+}
+
+// Run prints the books of a month. A place where they don't agree is exit code 3.
+func (r *closeReportCmd) Run(c *call) error {
+	month, err := time.Parse("2006-01", r.Month)
+	if err != nil {
+		return usageError{fmt.Errorf("--month is %q: write year and month, such as 2026-01", r.Month)}
+	}
+	d, err := c.desk(nil)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	report, err := d.biller.CloseReport(c.ctx, month)
+	if err != nil {
+		return err
+	}
+	write := map[string]func(io.Writer) error{"table": report.WriteTable, "json": report.WriteJSON, "csv": report.WriteCSV}[r.Format]
+	if c.JSON {
+		write = report.WriteJSON
+	}
+	if err := write(c.out); err != nil {
+		return err
+	}
+	if !report.OK() {
+		return findings{fmt.Errorf("the books of %s do not agree in %d places", r.Month, len(report.Breaks))}
+	}
+	return nil
+}
+
+type replayCmd struct{}
+
+// Run tries again what waited for a fault to be mended.
+func (replayCmd) Run(c *call) error {
+	d, err := c.desk(nil)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	customers, reports, err := d.biller.Replay(c.ctx, actor())
+	if err != nil {
+		return err
+	}
+	return c.print(map[string]int{"customers": customers, "reports": reports},
+		line("%d customers are read again, %d refused reports are sent again; `worker findings` lists what is left", customers, reports))
+}
+
+type restoredCmd struct {
+	GoOn  bool   `name:"go-on" help:"Let reports go on: a person has looked into it."`
+	Cause string `enum:"restored,unauthorized,clock" default:"restored" help:"With --go-on: the cause that was looked into, one of restored, unauthorized and clock."`
+	Actor string `placeholder:"NAME" help:"On whose behalf. Default: the user who runs this."`
+}
+
+// Run stops reports after a restore, or lets them go on. A stop that remains is exit code 3.
+func (r *restoredCmd) Run(c *call) error {
+	d, err := c.desk(nil)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	if r.Actor == "" {
+		r.Actor = actor()
+	}
+	if r.GoOn {
+		err = d.biller.Resume(c.ctx, r.Cause, r.Actor)
+	} else {
+		err = d.biller.Restored(c.ctx, r.Actor)
+	}
+	if err != nil {
+		return err
+	}
+	stops, err := d.biller.Stops(c.ctx)
+	if err != nil {
+		return err
+	}
+	type stopJSON struct {
+		Cause   string    `json:"cause"`
+		Since   time.Time `json:"since"`
+		Message string    `json:"message"`
+	}
+	rows, out := [][]string{{"since", "cause", "message"}}, []stopJSON{}
+	for _, s := range stops {
+		rows = append(rows, []string{day(s.Since), s.Cause, s.Message})
+		out = append(out, stopJSON{s.Cause, s.Since.UTC(), s.Message})
+	}
+	if len(stops) == 0 {
+		return c.print(out, line("nothing holds up reports"))
+	}
+	if err := c.print(out, table(rows)); err != nil {
+		return err
+	}
+	return findings{errors.New("reports to Stripe are stopped: a running worker compares every open window with its summary and then goes on; `worker restored --go-on` ends it by a person's word")}
+}

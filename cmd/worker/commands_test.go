@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/internal/pgtest"
+	"github.com/weirhq/weir/internal/stripesim"
+	"github.com/weirhq/weir/usage"
+)
+
+// spend counts units for an account as a strict call does.
+func spend(t *testing.T, url, account string, units int64) usage.StrictAnswer {
+	t.Helper()
+	db := pgtest.Pool(t, url)
+	now, err := usage.Now(t.Context(), db)
+	require.NoError(t, err)
+	a, err := usage.ConsumeStrict(t.Context(), db, usage.StrictCall{
+		Account: account, Feature: "events", Units: units, Once: account + now.Format(time.RFC3339Nano), At: now,
+	})
+	require.NoError(t, err)
+	return a
+}
+
+func TestCommandsOnAnAccount(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	_, err := p.fails(exitFailed, "usage", "show", "acme")
+	require.ErrorContains(t, err, "worker migrate")
+	p.do("migrate")
+	require.Contains(t, p.do("migrate"), "already")
+	p.do("plans", "apply")
+	require.True(t, func() bool { a := spend(t, p.env["DATABASE_URL"], "acme", 90); return a.Admitted() }())
+
+	p.do("adjust", "--reason", "an outage on the 3rd", "acme", "events", "--", "-40")
+	var totals []totalJSON
+	require.NoError(t, json.Unmarshal([]byte(p.do("--json", "usage", "show", "acme")), &totals))
+	require.EqualValues(t, 50, totals[0].Used)
+	_, err = p.fails(exitUsage, "adjust", "--reason", "too much", "acme", "events", "--", "-60")
+	require.ErrorContains(t, err, "usage show acme")
+	p.fails(exitUsage, "adjust", "--reason", " ", "acme", "events", "5")
+	p.fails(exitUsage, "adjust", "acme", "events", "5")
+
+	p.do("override", "--included", "60", "--reason", "a deal", "acme", "events")
+	a := spend(t, p.env["DATABASE_URL"], "acme", 11)
+	require.Equal(t, usage.StrictRefused, a.Status)
+	p.do("override", "--clear", "--reason", "the deal is over", "acme", "events")
+	a = spend(t, p.env["DATABASE_URL"], "acme", 11)
+	require.Equal(t, usage.StrictOK, a.Status)
+	p.fails(exitUsage, "override", "--included", "-1", "--reason", "x", "acme", "events")
+	p.fails(exitUsage, "override", "--reason", "x", "acme", "events")
+	_, err = p.fails(exitUsage, "override", "--included", "1", "--reason", "x", "acme", "evnts")
+	require.ErrorContains(t, err, `"evnts"`)
+
+	require.Contains(t, p.do("findings"), "nothing")
+	require.JSONEq(t, "[]", p.do("--json", "findings"))
+	require.JSONEq(t, "[]", p.do("--json", "nodes"))
+	require.JSONEq(t, "[]", p.do("--json", "late"))
+	_, err = p.fails(exitUsage, "nodes", "give-up", "42")
+	require.ErrorIs(t, err, usage.ErrNotFound)
+	p.fails(exitUsage, "late", "release", "7", "--policy", "forgive", "--reason", "x")
+	p.do("close-report", "--month", "2026-01")
+	p.fails(exitUsage, "close-report", "--month", "January")
+	_, err = p.fails(exitUsage, "settle", "acme")
+	require.ErrorContains(t, err, "STRIPE_API_KEY")
+	for _, name := range []string{"sync", "reconcile"} {
+		_, err = p.fails(exitUsage, name)
+		require.ErrorContains(t, err, "STRIPE_API_KEY")
+	}
+	out, err := p.fails(exitDisagree, "restored")
+	require.ErrorContains(t, err, "--go-on")
+	require.Contains(t, out, "restored")
+	require.Contains(t, p.do("restored", "--go-on"), "nothing holds up")
+}
+
+func TestShadowModeIsReported(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.do("migrate")
+	p.do("plans", "apply")
+	p.do("shadow", "acme")
+	require.Contains(t, p.do("usage", "shadow"), "nothing")
+	a := spend(t, p.env["DATABASE_URL"], "acme", 90)
+	require.True(t, a.Admitted())
+	db := pgtest.Pool(t, p.env["DATABASE_URL"])
+	now, err := usage.Now(t.Context(), db)
+	require.NoError(t, err)
+	// A node in shadow mode counts on beyond its leases.
+	node, err := usage.Register(t.Context(), db, "node", "test", now)
+	require.NoError(t, err)
+	_, err = usage.Flush(t.Context(), db, usage.Batch{Node: node.ID, Keys: []int64{a.Key}, Upto: []int64{35}, At: now, Sealed: now})
+	require.NoError(t, err)
+	_, err = usage.Fold(t.Context(), db, 100)
+	require.NoError(t, err)
+	var all []shadowJSON
+	require.NoError(t, json.Unmarshal([]byte(p.do("--json", "usage", "shadow")), &all))
+	require.Len(t, all, 1)
+	require.Equal(t, "acme", all[0].Account)
+	require.EqualValues(t, 125, all[0].Used)
+	require.EqualValues(t, 25, all[0].Refused)
+	p.do("shadow", "--off", "acme")
+	require.JSONEq(t, "[]", p.do("--json", "usage", "shadow"))
+	p.fails(exitFailed, "shadow", "--off", "nobody")
+}
+
+func TestTheAdminRoutesNeedTheToken(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.stripe(stripesim.Config{})
+	p.do("migrate")
+	closed := p.serve()
+	require.Equal(t, http.StatusUnauthorized, closed.status("POST", "/v1/settle/acme", "", ""))
+	require.NoError(t, closed.stop())
+
+	const secret = "planted-admin-token"
+	p.env["WEIR_ADMIN_TOKEN"] = secret
+	s := p.serve("--log-format", "json", "--log-level", "debug")
+	for _, wrong := range []string{"", "x", secret + "x", secret[1:]} {
+		require.Equal(t, http.StatusUnauthorized, s.status("POST", "/v1/settle/acme", wrong, ""))
+		require.Equal(t, http.StatusUnauthorized, s.status("PUT", "/v1/accounts/acme", wrong, `{"customer":"cus_1"}`))
+	}
+	require.Equal(t, http.StatusNotFound, s.status("POST", "/v1/settle/acme", secret, ""))
+	require.Equal(t, http.StatusOK, s.status("PUT", "/v1/accounts/acme", secret, `{"customer":"cus_1"}`))
+	status, body := s.request("POST", "/v1/settle/acme", secret, "")
+	require.Equal(t, http.StatusOK, status)
+	require.JSONEq(t, `{"settled":true,"features":[]}`, body)
+	for _, bad := range []string{"", "{}", `{"customer":"cus_1"} {}`, `{"customer":"cus_1","x":1}`, `[]`} {
+		require.Equal(t, http.StatusBadRequest, s.status("PUT", "/v1/accounts/acme", secret, bad), bad)
+	}
+	require.Equal(t, http.StatusUnprocessableEntity, s.status("PUT", "/v1/accounts/acme", secret, `{"customer":"sub_1"}`))
+	_, page := s.request("GET", "/metrics", "", "")
+	require.Contains(t, page, "weir_worker_up 1")
+	require.Contains(t, page, `weir_http_answers_total{route="settle",status="404"} 1`)
+	require.NotContains(t, page, "acme")
+	require.NoError(t, s.stop())
+	for _, planted := range []string{secret, p.env["STRIPE_API_KEY"], p.env["STRIPE_WEBHOOK_SECRET"]} {
+		require.NotContains(t, s.log.String(), planted)
+		require.NotContains(t, page, planted)
+	}
+}

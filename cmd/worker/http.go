@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weirhq/weir/internal/schema"
+)
+
+// routes are the worker's pages and endpoints.
+func (o *office) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /stripe/webhook", o.metrics.Measured("webhook", o.biller.Webhook()))
+	mux.Handle("POST /v1/settle/{account}", o.metrics.Measured("settle", o.admin.guard(o.admin.settle)))
+	mux.Handle("PUT /v1/accounts/{account}", o.metrics.Measured("accounts", o.admin.guard(o.admin.link)))
+	mux.Handle("GET /metrics", o.metrics.Page())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", o.ready)
+	return mux
+}
+
+// readiness is the answer of /readyz. It names no secrets: whoever reaches the port may read it.
+type readiness struct {
+	Ready  bool      `json:"ready"`
+	Reason string    `json:"reason,omitempty"`
+	Time   time.Time `json:"time"` // business time, as this process has it
+}
+
+// ready answers 200 while webhooks can be stored and the jobs run: the database answers, its schema is one that this
+// program knows, and the worker neither starts nor stops.
+func (o *office) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	answer, status := readiness{Ready: true, Time: o.clock.Now()}, http.StatusOK
+	if why := o.notReady(ctx); why != "" {
+		answer.Ready, answer.Reason, status = false, why, http.StatusServiceUnavailable
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (o *office) notReady(ctx context.Context) string {
+	if err := o.pool.Ping(ctx); err != nil {
+		return "the database does not answer"
+	}
+	if err := schema.Check(ctx, o.pool); err != nil {
+		return "the database's schema is not one that this program knows"
+	}
+	if !o.working.Load() {
+		return "the worker starts or stops"
+	}
+	return ""
+}
