@@ -64,6 +64,7 @@ type world struct {
 	client *billing.Client
 	hook   atomic.Pointer[http.Handler]
 	hookAt string
+	simURL string
 
 	meter   string
 	product string
@@ -99,6 +100,7 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	w.sim = stripesim.New(s.sim)
 	url, stop, err := w.sim.Listen()
+	w.simURL = url
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop()) })
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
