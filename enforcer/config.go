@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,6 +37,10 @@ type Config struct {
 	MaxWait time.Duration
 	// Version of the host program, shown beside the node.
 	Version string
+	// OnWarning is called, on every node, for each threshold of an allowance that an account reaches from the start on:
+	// one call at a time, off the path of Consume. Its context ends when Stop begins to end this node's tasks, which
+	// waits for the call. Nil: nothing is read.
+	OnWarning func(context.Context, Warning)
 }
 
 const (

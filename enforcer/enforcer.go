@@ -80,6 +80,9 @@ type Enforcer struct {
 	kicked   chan struct{}
 	changed  chan struct{}
 
+	warned      chan struct{}
+	lastWarning int64 // the warner's
+
 	lifecycle sync.Mutex
 	started   atomic.Bool
 	running   atomic.Bool
@@ -110,6 +113,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Enforcer, error) {
 		extends:  make(chan *counter, 1024),
 		idle:     make(chan struct{}, 1),
 		flushing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		warned: make(chan struct{}, 1),
 	}
 	e.exchanges = &exchanges{e: e}
 	e.rates.limiter = ratelimit.New(0)
@@ -152,6 +156,9 @@ func (e *Enforcer) Start(ctx context.Context) (err error) {
 	for _, task := range []func(){e.ticker, e.flushLoop, e.extender, e.changer, e.listener} {
 		e.spawn(task)
 	}
+	if e.cfg.OnWarning != nil {
+		e.spawn(e.warner)
+	}
 	e.changesSoon() // what changed between registration and now
 	return nil
 }
@@ -166,6 +173,9 @@ func (e *Enforcer) begin(ctx context.Context) error {
 	}
 	e.leaseTime = inst.LeaseTime
 	if err := e.firstCatalog(ctx); err != nil {
+		return err
+	}
+	if err := e.beginWarnings(ctx); err != nil {
 		return err
 	}
 	if !e.cfg.NoJournal {

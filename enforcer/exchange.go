@@ -162,10 +162,10 @@ func (ex *exchange) complete(e *Enforcer, a usage.LeaseAnswer, err error) {
 	ex.over = true
 	c.mu.Unlock()
 	c.unlock()
-	close(ex.done)
 	if changed && !c.dirty.Load() {
-		e.markDirty(c)
+		e.markDirty(c) // before the caller knows: a Flush after its call sends what it spent
 	}
+	close(ex.done)
 	if owes {
 		e.giveSoon(c)
 	}

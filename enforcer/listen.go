@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/weirhq/weir/usage"
 )
 
@@ -48,13 +49,18 @@ func (e *Enforcer) listen(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(end)
 	}()
-	for _, channel := range []string{usage.ChannelRecall, usage.ChannelReturned, usage.ChannelChange} {
+	channels := []string{usage.ChannelRecall, usage.ChannelReturned, usage.ChannelChange}
+	if e.cfg.OnWarning != nil {
+		channels = append(channels, usage.ChannelWarning)
+	}
+	for _, channel := range channels {
 		if _, err := conn.Exec(dial, "LISTEN "+channel); err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
 	}
 	// What was told while nobody listened is read again: changes by their number, refusals by asking.
 	e.forgetRefusals()
+	e.warnSoon()
 	e.kick()
 	for {
 		wait, cancel := context.WithTimeout(ctx, listenPing)
@@ -83,6 +89,8 @@ func (e *Enforcer) notice(channel, payload string) {
 		if n, err := strconv.ParseInt(payload, 10, 64); err == nil && n > e.applied.Load() {
 			e.changesSoon()
 		}
+	case usage.ChannelWarning:
+		e.warnSoon()
 	case usage.ChannelReturned:
 		if key, err := strconv.ParseInt(payload, 10, 64); err == nil {
 			if c, ok := e.byKey.Load(key); ok {
