@@ -150,6 +150,7 @@ func (e *Enforcer) endNow(c *counter) {
 	c.seal()
 	e.markDirty(c)
 	e.dueMu.Lock()
+	e.unscheduleLocked(c)
 	e.ended = append(e.ended, c)
 	e.dueMu.Unlock()
 }

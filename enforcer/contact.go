@@ -82,6 +82,7 @@ func (e *Enforcer) install(s *slot, k *usage.Key) {
 	line := e.journal.Take(k.Key, journal.KeyHash(k.Account, k.Feature, k.Starts), uint64(k.Own))
 	c := newCounter(s, k, line, viewOf(k, e.catalog.Load()))
 	owes := c.back > 0
+	c.usedAt = e.clock.mono.Load()
 	c.free(e.journal)
 	e.register(c)
 	s.cur.Store(c)
@@ -208,6 +209,7 @@ func (e *Enforcer) adoptCurrent(s *slot, k *usage.Key) {
 		}
 	}
 	c.end.Store(k.Ends.UnixNano())
+	c.reopen()
 	c.view.Store(viewOf(k, e.catalog.Load()))
 	if !k.InPlan {
 		c.mu.Lock()

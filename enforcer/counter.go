@@ -27,6 +27,9 @@ type counter struct {
 	waiting atomic.Int64
 	rate    atomic.Int64 // units per second, recent
 
+	dueEnd   int64 // guarded by Enforcer.dueMu, as is the next
+	duePlace int   // in the heap of ends, from 1; 0: not there
+
 	slot *slot
 	key  int64
 	line *journal.Slot
@@ -166,6 +169,27 @@ func (c *counter) seal() {
 	}
 	c.mu.Unlock()
 	c.wakeAll()
+}
+
+// reopen takes a seal back: the period's end was moved to a later instant.
+func (c *counter) reopen() {
+	c.mu.Lock()
+	c.sealed = false
+	c.mu.Unlock()
+}
+
+// retireIdle seals a counter from which nothing was spent since an instant, if the database has everything of it and
+// it holds nothing. It reports whether it did: the next call loads the key afresh.
+func (c *counter) retireIdle(since int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy || c.sealed || c.dirty.Load() || c.usedAt > since || !c.tight || left(c.word.Load()) > 0 ||
+		c.back > 0 || c.over > 0 || c.held > 0 || c.acked < c.total() || c.waiting.Load() > 0 {
+		return false
+	}
+	c.sealed = true
+	c.epoch++
+	return true
 }
 
 // refused returns the remembered refusal that covers n, or nil.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/puzpuzpuz/xsync/v4"
+
 	"github.com/weirhq/weir/usage"
 )
 
@@ -150,24 +152,31 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 	e.settleEnded()
 }
 
-// due orders counters by the end of their period.
-type due struct {
-	end int64
-	c   *counter
-}
-
-type dueHeap []due
+// dueHeap orders counters by the end of their period. Each counter knows its place, so that it can move or leave.
+type dueHeap []*counter
 
 func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].end < h[j].end }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
+func (h dueHeap) Less(i, j int) bool { return h[i].dueEnd < h[j].dueEnd }
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].duePlace, h[j].duePlace = i+1, j+1
+}
+
+// Push is heap's.
+func (h *dueHeap) Push(x any) {
+	c := x.(*counter)
+	*h = append(*h, c)
+	c.duePlace = len(*h)
+}
+
+// Pop is heap's.
 func (h *dueHeap) Pop() any {
 	old := *h
-	x := old[len(old)-1]
-	old[len(old)-1] = due{}
+	c := old[len(old)-1]
+	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	return x
+	c.duePlace = 0
+	return c
 }
 
 // register makes a counter known, and seals it at once when the mark has passed its end already.
@@ -176,16 +185,29 @@ func (e *Enforcer) register(c *counter) {
 	e.schedule(c)
 }
 
+// schedule puts a counter where its period's end belongs.
 func (e *Enforcer) schedule(c *counter) {
 	e.dueMu.Lock()
+	defer e.dueMu.Unlock()
 	end := c.end.Load()
 	if end <= e.sealed {
+		e.unscheduleLocked(c)
 		c.seal()
 		e.ended = append(e.ended, c)
-	} else {
-		heap.Push(&e.due, due{end, c})
+		return
 	}
-	e.dueMu.Unlock()
+	c.dueEnd = end
+	if c.duePlace > 0 {
+		heap.Fix(&e.due, c.duePlace-1)
+	} else {
+		heap.Push(&e.due, c)
+	}
+}
+
+func (e *Enforcer) unscheduleLocked(c *counter) {
+	if c.duePlace > 0 {
+		heap.Remove(&e.due, c.duePlace-1)
+	}
 }
 
 // sealDue seals every counter whose period has ended, and returns the instant up to which all are sealed. Their last
@@ -194,14 +216,11 @@ func (e *Enforcer) sealDue() int64 {
 	now := e.clock.now()
 	e.dueMu.Lock()
 	defer e.dueMu.Unlock()
-	for len(e.due) > 0 && e.due[0].end <= now {
-		d := heap.Pop(&e.due).(due)
-		if d.c.end.Load() != d.end {
-			continue // moved; it is in the heap under its other end
-		}
-		d.c.seal()
-		e.markDirty(d.c)
-		e.ended = append(e.ended, d.c)
+	for len(e.due) > 0 && e.due[0].dueEnd <= now {
+		c := heap.Pop(&e.due).(*counter)
+		c.seal()
+		e.markDirty(c)
+		e.ended = append(e.ended, c)
 	}
 	e.sealed = max(e.sealed, now)
 	return e.sealed
@@ -218,7 +237,11 @@ func (e *Enforcer) settleEnded() {
 		c.mu.Lock()
 		stored := c.acked >= c.total() && c.held == 0
 		owes := c.back > 0 || c.over > 0
+		reopened := !c.sealed
 		c.mu.Unlock()
+		if reopened {
+			continue
+		}
 		if stored && !owes {
 			e.forgetCounter(c)
 			continue
@@ -233,7 +256,16 @@ func (e *Enforcer) settleEnded() {
 	e.dueMu.Unlock()
 }
 
+// forgetCounter drops a counter from the registers, unless another one has taken its place.
 func (e *Enforcer) forgetCounter(c *counter) {
-	e.byKey.Delete(c.key)
+	e.dueMu.Lock()
+	e.unscheduleLocked(c)
+	e.dueMu.Unlock()
+	e.byKey.Compute(c.key, func(now *counter, loaded bool) (*counter, xsync.ComputeOp) {
+		if loaded && now == c {
+			return nil, xsync.DeleteOp
+		}
+		return now, xsync.CancelOp
+	})
 	c.slot.cur.CompareAndSwap(c, nil)
 }

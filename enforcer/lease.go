@@ -95,6 +95,10 @@ func (e *Enforcer) give(c *counter, wanted func() bool) {
 func (e *Enforcer) returnIdle() {
 	mono := e.clock.mono.Load()
 	e.byKey.Range(func(_ int64, c *counter) bool {
+		if c.retireIdle(mono - int64(forgetAfter)) {
+			e.forgetCounter(c)
+			return true
+		}
 		c.mu.Lock()
 		idle := !c.tight && !c.sealed && !c.busy && left(c.word.Load()) > 0 && c.usedAt > 0 && mono-c.usedAt > int64(idleAfter)
 		owes := c.back > 0 && !c.busy
@@ -109,7 +113,8 @@ func (e *Enforcer) returnIdle() {
 }
 
 const (
-	idleAfter     = time.Minute
+	idleAfter     = time.Minute      // a lease goes back
+	forgetAfter   = 10 * time.Minute // a counter that holds nothing is dropped; the account's record stays
 	idleScanEvery = 10 * time.Second
 )
 
