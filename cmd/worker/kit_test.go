@@ -47,9 +47,17 @@ type place struct {
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
+	p := newFile(t)
+	p.env["DATABASE_URL"] = pgtest.URL(t)
+	return p
+}
+
+// newFile is a place without a database.
+func newFile(t *testing.T) *place {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "plans.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(testPlans), 0o600))
-	return &place{T: t, env: map[string]string{"DATABASE_URL": pgtest.URL(t), "WEIR_PLANS": file}}
+	return &place{T: t, env: map[string]string{"WEIR_PLANS": file}}
 }
 
 // stripe adds a simulated Stripe.

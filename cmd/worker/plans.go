@@ -12,6 +12,8 @@ import (
 )
 
 type plansCmd struct {
+	Check plansCheckCmd `cmd:"" help:"Compare the plan file with Stripe: every difference, with what to do."`
+	Push  plansPushCmd  `cmd:"" help:"Make at Stripe what the plan file needs: meters, products, prices. Changes and deletes nothing."`
 	Apply plansApplyCmd `cmd:"" help:"Publish the plan file: periods that begin later get its terms."`
 }
 
