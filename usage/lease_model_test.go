@@ -122,7 +122,7 @@ func (m *leaseModel) answered(n *modelNode, c usage.LeaseCall, a usage.LeaseAnsw
 		require.Less(m.t, *a.Bound, c.Units)
 		loose := int64(0) // what live nodes still hold in memory and may give back
 		for _, o := range m.nodes {
-			if o != n && !o.dead && o.lost == nil {
+			if o != n && !o.dead && o.lost == nil && m.state(o.id) == "live" {
 				loose += o.left
 			}
 		}
@@ -138,12 +138,10 @@ func (m *leaseModel) rejoin(n *modelNode) {
 	if m.state(n.id) == "reaping" {
 		return
 	}
-	before := m.lim(n.id, m.key.Key)
 	require.NoError(m.t, usage.Settle(m.Context(), m.db, n.id, []int64{m.key.Key}, []int64{n.total}, noon, "woke up"))
 	ok, err := usage.MoveNode(m.Context(), m.db, n.id, "reaped", "live")
 	require.NoError(m.t, err)
 	require.True(m.t, ok)
-	m.beyond += max(0, n.total-before)
 	n.told, n.left, n.over, n.ver, n.lost = n.total, 0, 0, -1, nil
 }
 
@@ -217,8 +215,11 @@ func (m *leaseModel) actions() map[string]func(*rapid.T) {
 		}),
 		"reap": step(func() {
 			n := m.pick("reap", func(n *modelNode) bool { return true })
-			_, err := usage.Reap(m.Context(), m.db, n.id, m.number("SELECT heartbeat FROM weir.nodes WHERE id = $1", n.id))
+			ok, err := usage.Reap(m.Context(), m.db, n.id, m.number("SELECT heartbeat FROM weir.nodes WHERE id = $1", n.id))
 			require.NoError(m.t, err)
+			if ok { // others may be granted what it has spent and not told, and what it still holds and may spend
+				m.beyond += max(0, n.total+n.left-m.lim(n.id, m.key.Key))
+			}
 		}),
 		"wake": step(func() {
 			m.rejoin(m.pick("wake", func(n *modelNode) bool { return alive(n) && m.state(n.id) == "reaped" }))
@@ -244,12 +245,11 @@ func (m *leaseModel) actions() map[string]func(*rapid.T) {
 }
 
 func (m *leaseModel) recover(n *modelNode) {
-	before, state := m.lim(n.id, m.key.Key), m.state(n.id)
+	state := m.state(n.id)
 	_, err := usage.RecoverNode(m.Context(), m.db, n.id, []usage.Recovered{{Key: m.key.Key, Upto: n.total, Matches: fits}}, noon)
 	require.NoError(m.t, err)
 	if state == "reaped" || state == "live" {
 		n.told = n.total
-		m.beyond += max(0, n.total-before)
 	}
 }
 

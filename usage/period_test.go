@@ -1,6 +1,7 @@
 package usage_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -267,5 +268,31 @@ func TestUnbegunPeriodsGoUnlessCounted(t *testing.T) {
 	pro := w.key("fast", "events", april)
 	require.Equal(t, total{Free: 10, Adjusted: 10}, w.total(pro.Key), "the true period takes what was counted")
 	require.Equal(t, usage.LeaseEnded, w.ask(n, usage.LeaseCall{Key: fast.Key, Ver: 1, Units: 1}).Status)
+	w.sound()
+}
+
+// An ask that is under way for a period that has not begun, and a plan change that deletes it: no deadlock.
+func TestAPlanChangeWaitsForTheAskUnderWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	next := w.key("acme", "events", time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC))
+	tx, err := w.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "SELECT FROM weir.quotas WHERE key = $1 FOR UPDATE", next.Key) // as an ask begins
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.subscribe("acme", "pro", noon, noon.AddDate(0, 1, 0), noon)
+	}()
+	w.waitsForLock("weir.apply_plan")
+	got, err := usage.Ask(t.Context(), tx, n, true, []usage.LeaseCall{call(next, 0, 1)})
+	require.NoError(t, err)
+	require.Equal(t, usage.LeaseOK, got[0].Status)
+	require.NoError(t, tx.Commit(t.Context()))
+	<-done
+	require.Equal(t, usage.LeaseUnknown, w.ask(n, call(next, 1, 1)).Status)
 	w.sound()
 }
