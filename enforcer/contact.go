@@ -103,8 +103,11 @@ func (e *Enforcer) contact(ctx context.Context, s *slot, stop <-chan time.Time) 
 			return false
 		}
 		l = &loading{done: make(chan struct{})}
+		if !e.spawn(func() { e.load(a, l, s.feature) }) {
+			a.mu.Unlock()
+			return false
+		}
 		a.loading = l
-		go e.load(a, l, s.feature)
 	}
 	a.mu.Unlock()
 	select {

@@ -90,6 +90,8 @@ type Enforcer struct {
 	life      context.Context
 	end       context.CancelFunc
 	tasks     sync.WaitGroup
+	spawning  sync.Mutex
+	ending    bool // no further tasks; guarded by spawning
 	stats     stats
 }
 
@@ -282,12 +284,24 @@ func (e *Enforcer) ticker() {
 	}
 }
 
-func (e *Enforcer) spawn(f func()) {
-	e.tasks.Add(1)
-	go func() {
-		defer e.tasks.Done()
-		f()
-	}()
+// spawn runs f beside the caller, and reports false when the enforcer is ending: then f did not run.
+func (e *Enforcer) spawn(f func()) bool {
+	e.spawning.Lock()
+	defer e.spawning.Unlock()
+	if e.ending {
+		return false
+	}
+	e.tasks.Go(f)
+	return true
+}
+
+// drain ends what runs beside the callers, and waits for it.
+func (e *Enforcer) drain() {
+	e.end()
+	e.spawning.Lock()
+	e.ending = true
+	e.spawning.Unlock()
+	e.tasks.Wait()
 }
 
 func (e *Enforcer) kick() {

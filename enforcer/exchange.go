@@ -58,8 +58,8 @@ func (x *exchanges) submit(ex *exchange) {
 		x.running++
 	}
 	x.mu.Unlock()
-	if start {
-		go x.run()
+	if start && !x.e.spawn(x.run) {
+		x.run() // the enforcer is ending: what waits is told so
 	}
 }
 
@@ -161,14 +161,14 @@ func (ex *exchange) complete(e *Enforcer, a usage.LeaseAnswer, err error) {
 	}
 	ex.over = true
 	c.mu.Unlock()
-	c.unlock()
 	if changed && !c.dirty.Load() {
 		e.markDirty(c) // before the caller knows: a Flush after its call sends what it spent
 	}
-	close(ex.done)
 	if owes {
 		e.giveSoon(c)
 	}
+	c.unlock()
+	close(ex.done)
 }
 
 // apply credits what was granted, unless nobody waits for it or a cut came meanwhile: then all of it goes back.

@@ -175,8 +175,7 @@ func (s *stage) fence() {
 func (s *stage) kill() {
 	a := s.pick()
 	a.gone = true
-	a.e.end()
-	a.settled()
+	a.e.drain()
 	require.NoError(s.t, a.e.journal.Close(false))
 	s.ended = append(s.ended, a.e.node)
 }
@@ -242,8 +241,7 @@ func (s *stage) stop() {
 		keys, upto = append(keys, key), append(upto, c.total())
 		return true
 	})
-	a.e.end()
-	a.settled()
+	a.e.drain()
 	require.NoError(s.t, a.e.leave(context.Background(), keys, upto))
 	require.NoError(s.t, a.e.journal.Close(true))
 	s.ended = append(s.ended, a.e.node)
@@ -358,8 +356,7 @@ func TestAnyInterleavingOfTheProtocolKeepsTheInvariants(t *testing.T) {
 		s.finish()
 		for _, a := range s.nodes {
 			if !a.gone {
-				a.e.end()
-				a.settled()
+				a.e.drain()
 				_ = a.e.journal.Close(true)
 				_, _ = usage.MoveNode(t.Context(), pool, a.e.node, "live", "stopped")
 			}

@@ -41,7 +41,7 @@ func (e *Enforcer) resettle(cause string, last func(context.Context) error) {
 	if !e.rejoining.CompareAndSwap(false, true) {
 		return
 	}
-	e.spawn(func() {
+	_ = e.spawn(func() {
 		defer e.rejoining.Store(false)
 		var all []*counter
 		var keys, upto []int64

@@ -25,8 +25,7 @@ func (e *Enforcer) Stop(ctx context.Context) error {
 		c.seal()
 		return true
 	})
-	e.end() // what is in flight ends, and its grants go back with everything else below
-	e.tasks.Wait()
+	e.drain() // what is in flight ends, and its grants go back with everything else below
 	e.byKey.Range(func(key int64, c *counter) bool {
 		keys, upto = append(keys, key), append(upto, c.total())
 		return true

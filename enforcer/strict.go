@@ -80,11 +80,14 @@ func (e *Enforcer) askStrictly(ctx context.Context, call usage.StrictCall, stop 
 		err error
 	}
 	got := make(chan outcome, 1)
-	e.spawn(func() {
+	ran := e.spawn(func() {
 		e.stats.exchanges.Add(1)
 		a, err := usage.ConsumeStrict(ctx, e.db, call)
 		got <- outcome{a, err}
 	})
+	if !ran {
+		return a, false
+	}
 	select {
 	case x := <-got:
 		if x.err != nil {
