@@ -16,3 +16,6 @@ func (s *Server) Folder() string { return s.cluster.folder.dir }
 
 // Folder returns the folder of everything that the server stores.
 func (l *Lease) Folder() string { return l.dir }
+
+// Children returns the processes whose parent is pid.
+func Children(pid int) ([]int, error) { return children(pid) }

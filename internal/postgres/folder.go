@@ -31,12 +31,11 @@ type folder struct {
 	keeper *os.File // held by the owner and the keeper
 }
 
-func (f *folder) data() string      { return filepath.Join(f.dir, "data") }
-func (f *folder) log() string       { return filepath.Join(f.dir, "log") }
-func (f *folder) fifo() string      { return filepath.Join(f.dir, "leases") }
-func serverLock(dir string) string  { return filepath.Join(dir, "lock.server") }
-func keeperLock(dir string) string  { return filepath.Join(dir, "lock.keeper") }
-func postmasterPid(d string) string { return filepath.Join(d, "data", "postmaster.pid") }
+func (f *folder) data() string     { return filepath.Join(f.dir, "data") }
+func (f *folder) log() string      { return filepath.Join(f.dir, "log") }
+func (f *folder) fifo() string     { return filepath.Join(f.dir, "leases") }
+func serverLock(dir string) string { return filepath.Join(dir, "lock.server") }
+func keeperLock(dir string) string { return filepath.Join(dir, "lock.keeper") }
 
 // bases returns the folders under which a server's folder may lie, best first.
 func bases() []string {

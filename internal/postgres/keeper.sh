@@ -32,17 +32,23 @@ exec >/dev/null
 	kill -QUIT "$server"
 	kill -CONT "$server"
 	# The server gives its children 5 seconds before it kills them.
-	for _ in 1 2 3 4 5 6 7 8 9 10; do
-		sleep 1
-		kill -0 "$server" || exit
+	tries=100
+	while kill -0 "$server" && [ "$tries" -gt 0 ]; do
+		sleep 0.1
+		tries=$((tries - 1))
 	done
 	kill -KILL "$server"
+	rm -rf "$folder"
 ) &
 watch=$!
 
 wait "$server"
 status=$?
-kill -KILL "$watch"
+if [ -e "$folder/over" ]; then
+	wait "$watch"
+else
+	kill -KILL "$watch"
+fi
 if [ -n "$fifo" ] || [ -e "$folder/over" ]; then
 	rm -rf "$folder"
 fi

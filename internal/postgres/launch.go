@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -35,7 +36,7 @@ func (s *Server) launch(ctx context.Context) error {
 		close(exited)
 	}()
 	s.owner, s.keeper, s.exited = owner, k, exited
-	return s.cluster.awaitReady(ctx, s.URL("postgres"), exited)
+	return s.cluster.awaitReady(ctx, k.pid, s.URL("postgres"), exited)
 }
 
 // launchTCP launches the server on a free port. Another program may take the
@@ -110,33 +111,48 @@ func (s *Server) ended() {
 	s.owner, s.keeper, s.exited = nil, nil, nil
 }
 
-const (
-	readyTime     = 2 * time.Minute // bounds the wait for a server that was started
-	stillStarting = "57P03"         // cannot_connect_now
-)
+const readyTime = 2 * time.Minute // bounds the wait for a server that was started
 
-// awaitReady polls until the server takes a connection, exits, or ctx or
-// readyTime ends.
-func (c *cluster) awaitReady(ctx context.Context, url string, exited <-chan struct{}) error {
+// awaitReady waits until the server takes a connection, exits, or ctx or
+// readyTime ends. It connects once the server says that it is ready: each
+// attempt before would be a line in the log.
+func (c *cluster) awaitReady(ctx context.Context, pid int, url string, exited <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		conn, err := pgconn.Connect(ctx, url)
-		if err == nil {
-			return conn.Close(ctx)
+		ready, err := c.isReady(pid)
+		if err != nil {
+			return err
 		}
-		var refused *pgconn.PgError
-		if errors.As(err, &refused) && refused.Code != stillStarting {
-			return fmt.Errorf("the server refuses connections: %w", err)
+		if ready {
+			return c.tryConnection(ctx, url)
 		}
 		select {
 		case <-tick.C:
 		case <-exited:
 			return fmt.Errorf("the server ended while starting: %s", c.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the server: %w: %s", errors.Join(ctx.Err(), err), c.logTail())
+			return fmt.Errorf("wait for the server: %w: %s", ctx.Err(), c.logTail())
 		}
 	}
+}
+
+// isReady reads what the server writes about itself. The file may still be that
+// of a run that was killed.
+func (c *cluster) isReady(pid int) (bool, error) {
+	lines, err := postmasterLines(c.folder.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return lines[pidLine] == strconv.Itoa(pid) && lines[stateLine] == "ready", err
+}
+
+func (c *cluster) tryConnection(ctx context.Context, url string) error {
+	conn, err := pgconn.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect to the server: %w: %s", err, c.logTail())
+	}
+	return conn.Close(ctx)
 }

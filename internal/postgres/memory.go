@@ -10,26 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lines of postmaster.pid are fixed by PostgreSQL (miscadmin.h): the first
-// is the process id, the seventh the key and the id of the System V segment
-// that marks the data folder as in use.
-const (
-	pidLine    = 0
-	memoryLine = 6
-)
-
 // removeSharedMemory removes the segment of a server that was killed. One that
 // ended by itself has removed it, and its postmaster.pid too. It must be known
 // that the file was written since the machine started.
 func removeSharedMemory(dir string) error {
-	line, err := postmasterLine(dir, memoryLine)
-	if errors.Is(err, os.ErrNotExist) || line == "" {
+	lines, err := postmasterLines(dir)
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	fields := strings.Fields(line)
+	fields := strings.Fields(lines[memoryLine])
+	if len(fields) == 0 {
+		return nil // killed before it had one
+	}
 	id, err := strconv.Atoi(fields[len(fields)-1])
 	if err != nil {
 		return fmt.Errorf("read shared memory of %s: %w", dir, err)
@@ -40,18 +35,4 @@ func removeSharedMemory(dir string) error {
 		return fmt.Errorf("remove shared memory of %s: %w", dir, err)
 	}
 	return nil
-}
-
-// postmasterLine returns one line of a server's postmaster.pid, or "" if the
-// file has no such line yet.
-func postmasterLine(dir string, number int) (string, error) {
-	text, err := os.ReadFile(postmasterPid(dir))
-	if err != nil {
-		return "", err
-	}
-	lines := strings.Split(string(text), "\n")
-	if number >= len(lines) {
-		return "", nil
-	}
-	return strings.TrimSpace(lines[number]), nil
 }

@@ -21,6 +21,10 @@ func TestServerEndsWithItsOwner(t *testing.T) {
 			require.NoError(t, o.stdin.Close())
 			require.NoError(t, o.cmd.Wait())
 		},
+		"killed together with its keeper": func(t *testing.T, o *owner) {
+			require.NoError(t, syscall.Kill(o.Keeper, syscall.SIGKILL))
+			o.kill()
+		},
 		"killed while the server is paused": func(t *testing.T, o *owner) {
 			require.NoError(t, syscall.Kill(o.Server, syscall.SIGSTOP))
 			o.kill()
@@ -31,7 +35,7 @@ func TestServerEndsWithItsOwner(t *testing.T) {
 			o := newOwner(t, "private")
 			conn := connect(t, o.URL)
 			end(t, o)
-			requireGone(t, conn, o.Folder, o.Server, o.Keeper)
+			requireGone(t, conn, o.Folder, o.Server)
 		})
 	}
 }
@@ -40,24 +44,36 @@ func TestNextStartRemovesWhatAKilledKeeperLeft(t *testing.T) {
 	t.Parallel()
 	orphaned, dead := newOwner(t, "private"), newOwner(t, "private")
 	conn := connect(t, orphaned.URL)
-	for _, o := range []*owner{orphaned, dead} {
-		require.NoError(t, syscall.Kill(o.Keeper, syscall.SIGKILL))
-		o.kill()
-	}
+	killKeeper(t, orphaned)
+	killKeeper(t, dead)
 	require.NoError(t, syscall.Kill(dead.Server, syscall.SIGKILL))
-	require.True(t, running(t, orphaned.Server), "nobody is left to stop it")
+	orphaned.kill()
+	dead.kill()
 
-	// Another test of this package may have removed one already.
-	start(t, postgres.Options{Fast: true})
-	requireGone(t, conn, orphaned.Folder, orphaned.Server)
 	require.Eventually(t, func() bool {
-		// The dead server's children may have held its lock at the first start.
+		// Those that were killed may take a moment to end.
 		server, err := postgres.Start(t.Context(), postgres.Options{Fast: true})
 		require.NoError(t, err)
 		require.NoError(t, server.Stop(t.Context()))
-		_, err = os.Stat(dead.Folder)
-		return os.IsNotExist(err)
+		_, orphanedErr := os.Stat(orphaned.Folder)
+		_, deadErr := os.Stat(dead.Folder)
+		return os.IsNotExist(orphanedErr) && os.IsNotExist(deadErr)
 	}, patience, time.Millisecond)
+	requireGone(t, conn, orphaned.Folder, orphaned.Server)
+}
+
+// killKeeper kills a server's keeper with all its processes but the server.
+func killKeeper(t *testing.T, o *owner) {
+	t.Helper()
+	pids, err := postgres.Children(o.Keeper)
+	require.NoError(t, err)
+	require.Contains(t, pids, o.Server)
+	for _, pid := range append(pids, o.Keeper) {
+		if pid != o.Server {
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+	}
+	require.True(t, running(t, o.Server), "nobody is left to stop it")
 }
 
 func TestNextStartLeavesLiveServersAlone(t *testing.T) {

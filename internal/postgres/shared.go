@@ -152,7 +152,7 @@ func (c *cluster) launchShared(ctx context.Context, linger time.Duration) (*Leas
 	if err := errors.Join(k.readPid(ctx), k.cmd.Process.Release()); err != nil {
 		return nil, errors.Join(err, lease.Release())
 	}
-	if err := c.awaitReady(ctx, lease.URL("postgres"), nil); err != nil {
+	if err := c.awaitReady(ctx, k.pid, lease.URL("postgres"), nil); err != nil {
 		return nil, errors.Join(err, lease.Release())
 	}
 	return lease, nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -20,28 +21,37 @@ const unlockedAge = time.Hour
 // killed is stopped first.
 func sweep(ctx context.Context, runAs account) error {
 	for _, base := range bases() {
-		// Glob fails only on a malformed pattern.
-		locked, _ := filepath.Glob(filepath.Join(base, folderPrefix+"*"))
-		for _, dir := range locked {
-			if !ownedBy(dir, runAs) {
-				continue
-			}
-			if err := sweepFolder(ctx, dir); err != nil {
-				return fmt.Errorf("remove %s, left by an earlier run: %w", dir, err)
-			}
+		entries, err := os.ReadDir(base)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+			continue // nor can a server's folder be there
 		}
-		unlocked, _ := filepath.Glob(filepath.Join(base, unlockedPrefix+"*"))
-		for _, dir := range unlocked {
-			info, err := os.Lstat(dir)
-			if err != nil || !ownedBy(dir, runAs) || time.Since(info.ModTime()) < unlockedAge {
-				continue
-			}
-			if err := os.RemoveAll(dir); err != nil {
+		if err != nil {
+			return fmt.Errorf("look for what earlier runs left: %w", err)
+		}
+		for _, entry := range entries {
+			dir := filepath.Join(base, entry.Name())
+			if err := sweepEntry(ctx, dir, runAs); err != nil {
 				return fmt.Errorf("remove %s, left by an earlier run: %w", dir, err)
 			}
 		}
 	}
 	return nil
+}
+
+func sweepEntry(ctx context.Context, dir string, runAs account) error {
+	name := filepath.Base(dir)
+	switch {
+	case strings.HasPrefix(name, folderPrefix) && ownedBy(dir, runAs):
+		return sweepFolder(ctx, dir)
+	case strings.HasPrefix(name, unlockedPrefix) && ownedBy(dir, runAs):
+		info, err := os.Lstat(dir)
+		if err != nil || time.Since(info.ModTime()) < unlockedAge {
+			return nil // gone meanwhile, or about to get its name
+		}
+		return os.RemoveAll(dir)
+	default:
+		return nil
+	}
 }
 
 func ownedBy(dir string, runAs account) bool {
@@ -66,8 +76,8 @@ func sweepFolder(ctx context.Context, dir string) error {
 	if errors.Is(err, errLocked) {
 		server, err = stopOrphan(ctx, dir)
 	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	if errors.Is(err, errLocked) || errors.Is(err, os.ErrNotExist) {
+		return nil // about to end; the next start looks again
 	}
 	if err != nil {
 		return err
@@ -76,24 +86,25 @@ func sweepFolder(ctx context.Context, dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// stopOrphan ends a server that nobody watches and returns its lock.
+// stopOrphan ends a server that nobody watches and returns its lock, or
+// errLocked if the server's first process has gone: the others then follow by
+// themselves, and its number may be a stranger's by now.
 func stopOrphan(ctx context.Context, dir string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	line, err := postmasterLine(dir, pidLine)
+	lines, err := postmasterLines(dir)
 	if err != nil {
 		return nil, err
 	}
-	pid, err := strconv.Atoi(line)
+	pid, err := strconv.Atoi(lines[pidLine])
 	if err != nil {
 		return nil, fmt.Errorf("read process id of %s: %w", dir, err)
 	}
-	// Without its first process a server ends by itself, and the number may be
-	// a stranger's by now.
-	if runsServer(pid, dir) {
-		if err := errors.Join(killAll(pid), removeSharedMemory(dir)); err != nil {
-			return nil, err
-		}
+	if !runsServer(pid, dir) {
+		return nil, errLocked
+	}
+	if err := errors.Join(killAll(pid), removeSharedMemory(dir)); err != nil {
+		return nil, err
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
