@@ -190,7 +190,7 @@ func TestWhatTheHandlerReportsIsCounted(t *testing.T) {
 	require.NoError(t, err)
 	r.Header.Set("Account", "panics")
 	r.Header.Set("Do", "panic")
-	_, err = s.Client().Do(r) //nolint:bodyclose // there is none
+	_, err = s.Client().Do(r)
 	require.Error(t, err)
 	require.EqualValues(t, 0, e.used("panics"))
 	require.EqualValues(t, 0, e.Stats().Reserved)

@@ -54,7 +54,7 @@ func (s *starter) run(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the process was told to end while it tried
 		case !away(err):
 			return explained(err)
 		}

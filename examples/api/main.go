@@ -34,7 +34,7 @@ func main() {
 	stop()
 	if err != nil {
 		slog.Error("the example ends", "error", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is main
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 const (
 	MaxBody     = 256 << 10       // bytes of a request's body
 	MaxBatch    = 1000            // calls in a list
-	requestTime = 5 * time.Second // for all that one request asks; what comes after is answered unavailable
+	requestTime = 5 * time.Second // for a list, and for all features of an account; what comes after is answered unavailable
 )
 
 // Config configures an API. Enforcer, Registry and Logger are needed.
@@ -49,6 +49,7 @@ type API struct {
 	handler http.Handler
 
 	reservations *reservations
+	questions    questions
 }
 
 // New makes an API and registers its metrics.
@@ -146,15 +147,15 @@ func (a *API) dispatch(path string, routes []Route) http.Handler {
 	})
 }
 
-// send answers with a JSON body.
-func send(w http.ResponseWriter, status int, body []byte) int {
+// send answers 200 with a JSON body.
+func send(w http.ResponseWriter, body []byte) int {
 	h := w.Header()
 	h["Content-Type"] = []string{"application/json"}
 	h["Cache-Control"] = []string{"no-store"}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	w.WriteHeader(status)
+	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body) // a caller who has gone is told nothing
-	return status
+	return http.StatusOK
 }
 
 func fault(w http.ResponseWriter, status int, code, title, message string) int {

@@ -1,12 +1,9 @@
 package api
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strconv"
 
 	"github.com/weirhq/weir/enforcer"
@@ -27,12 +24,11 @@ type authCall struct {
 // auth answers a proxy that asks before it passes a request on: 200, or what refuses it. Without an account the
 // anonymous rate is asked by the client's address.
 func (a *API) auth(w http.ResponseWriter, r *http.Request) int {
-	c, err := readAuth(r)
+	c, err := a.readAuth(r)
 	if err != nil {
 		return invalid(w, err.Error())
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
-	defer cancel()
+	ctx := r.Context()
 	var v verdict
 	switch {
 	case c.Account == "" && c.Rate:
@@ -84,48 +80,17 @@ func nginx(w http.ResponseWriter, out enforcer.Answers, d enforcer.Decision) int
 	return http.StatusForbidden
 }
 
-func readAuth(r *http.Request) (c authCall, err error) {
-	c.Call = wire.Call{Units: 1, Rate: true}
-	q, err := url.ParseQuery(r.URL.RawQuery)
+func (a *API) readAuth(r *http.Request) (authCall, error) {
+	q, err := a.questions.of(r.URL.RawQuery)
 	if err != nil {
-		return c, fmt.Errorf("the query of /v1/auth can't be read: %.200q: escape it", r.URL.RawQuery)
+		return authCall{}, err
 	}
-	header := accountHeader
-	for name, values := range q {
-		value := values[0]
-		if len(values) > 1 {
-			return c, fmt.Errorf("%.40q is in the query of /v1/auth %d times", name, len(values))
-		}
-		switch name {
-		case "feature":
-			c.Feature = value
-		case "account_header":
-			header = value
-		case "caller_header":
-			c.Caller = r.Header.Get(value)
-		case "units":
-			if c.Units, err = strconv.ParseInt(value, 10, 64); err != nil || c.Units < 0 {
-				return c, fmt.Errorf("units is %.40q in the query of /v1/auth: use a whole number", value)
-			}
-		case "nginx", "rate":
-			b, err := strconv.ParseBool(value)
-			if err != nil {
-				return c, fmt.Errorf("%s is %.40q in the query of /v1/auth: use 1 or 0", name, value)
-			}
-			if name == "nginx" {
-				c.nginx = b
-			} else {
-				c.Rate = b
-			}
-		default:
-			return c, fmt.Errorf("%.40q is unknown in the query of /v1/auth: it takes feature, units, account_header, caller_header, rate, nginx", name)
-		}
+	c := authCall{Call: q.call, nginx: q.nginx}
+	if q.callerHeader != "" {
+		c.Caller = r.Header.Get(q.callerHeader)
 	}
-	if c.Feature == "" {
-		return c, errors.New("/v1/auth needs a feature in its query: /v1/auth?feature=events")
-	}
-	if values := r.Header.Values(header); len(values) > 1 {
-		return c, fmt.Errorf("the header %.60q is there %d times: the proxy must set it, in place of the client's", header, len(values))
+	if values := r.Header[q.accountHeader]; len(values) > 1 {
+		return c, fmt.Errorf("the header %.60q is there %d times: the proxy must set it, in place of the client's", q.accountHeader, len(values))
 	} else if len(values) == 1 {
 		c.Account = values[0]
 	}

@@ -12,6 +12,8 @@ import (
 // batch answers a list of calls, each on its own and in order, as a list of the same length: {"status": 200,
 // "decision": …} or {"status": …, "problem": …}, with what the call alone would have been answered.
 func (a *API) batch(ctx context.Context, w http.ResponseWriter, calls []wire.Call) int {
+	ctx, cancel := context.WithTimeout(ctx, requestTime) // each call has its own bound, and they add up
+	defer cancel()
 	out := a.cfg.Enforcer.Answers(a.cfg.Draft)
 	body := make([]byte, 0, 240*len(calls)+16)
 	body = append(body, '[')
@@ -21,7 +23,7 @@ func (a *API) batch(ctx context.Context, w http.ResponseWriter, calls []wire.Cal
 		}
 		body = a.element(body, out, a.decide(ctx, &calls[i]))
 	}
-	return send(w, http.StatusOK, append(body, ']', '\n'))
+	return send(w, append(body, ']', '\n'))
 }
 
 func (a *API) element(body []byte, out enforcer.Answers, v verdict) []byte {

@@ -25,12 +25,10 @@ func (a *API) consume(w http.ResponseWriter, r *http.Request) int {
 		}
 		calls[0].Key, calls[0].Has = keys[0], calls[0].Has|wire.Key
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
-	defer cancel()
 	if list {
-		return a.batch(ctx, w, calls)
+		return a.batch(r.Context(), w, calls)
 	}
-	return a.answer(w, a.decide(ctx, &calls[0]))
+	return a.answer(w, a.decide(r.Context(), &calls[0]))
 }
 
 // verdict is what became of a call: a fault, a decision about the rate that refuses, or one about the quota.
@@ -86,7 +84,7 @@ func (a *API) answer(w http.ResponseWriter, v verdict) int {
 		out.Refuse(w, *d)
 		return out.Status(*d)
 	}
-	return send(w, http.StatusOK, append(v.quota.AppendJSON(make([]byte, 0, 256)), '\n'))
+	return send(w, append(v.quota.AppendJSON(make([]byte, 0, 256)), '\n'))
 }
 
 // fail answers an error of the enforcer.

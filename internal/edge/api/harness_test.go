@@ -50,7 +50,17 @@ type harness struct {
 
 func newHarness(t testing.TB, text string) *harness {
 	t.Helper()
-	e := newEnforcer(t, text)
+	return startHarness(t, newEnforcer(t, text))
+}
+
+// newRealTimeHarness runs on the database's clock, as production does.
+func newRealTimeHarness(t testing.TB, text string) *harness {
+	t.Helper()
+	return startHarness(t, newEnforcerWith(t, text, nil))
+}
+
+func startHarness(t testing.TB, e *enforcer.Enforcer) *harness {
+	t.Helper()
 	require.NoError(t, e.Start(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -62,11 +72,16 @@ func newHarness(t testing.TB, text string) *harness {
 
 func newEnforcer(t testing.TB, text string) *enforcer.Enforcer {
 	t.Helper()
+	return newEnforcerWith(t, text, stopped(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)))
+}
+
+func newEnforcerWith(t testing.TB, text string, clock enforcer.Clock) *enforcer.Enforcer {
+	t.Helper()
 	catalog, err := plans.Parse([]byte(text))
 	require.NoError(t, err)
 	e, err := enforcer.New(schematest.Pool(t), &enforcer.Config{
 		Plans: catalog, NoJournal: true, MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
-		Clock: stopped(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)),
+		Clock: clock,
 	})
 	require.NoError(t, err)
 	return e

@@ -21,14 +21,12 @@ func (a *API) reserve(w http.ResponseWriter, r *http.Request) int {
 	if status != 0 {
 		return status
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
-	defer cancel()
 	c := &calls[0]
-	v := a.rate(ctx, c)
+	v := a.rate(r.Context(), c)
 	if v.err != nil || v.rate.Reason != "" && !v.rate.Allowed {
 		return a.answer(w, v)
 	}
-	held, err := a.cfg.Enforcer.Reserve(ctx, c.Account, c.Feature, c.Units)
+	held, err := a.cfg.Enforcer.Reserve(r.Context(), c.Account, c.Feature, c.Units)
 	var refused *enforcer.RefusedError
 	switch {
 	case errors.As(err, &refused):
@@ -38,8 +36,10 @@ func (a *API) reserve(w http.ResponseWriter, r *http.Request) int {
 		return a.fail(w, err)
 	}
 	kept := a.reservations.add(held, time.Now())
-	a.cfg.Enforcer.Answers(a.cfg.Draft).Headers(w.Header(), v.rate, held.Decision())
-	return send(w, http.StatusOK, reserved(kept.id, "open", held.Decision()))
+	left := held.Decision()
+	left.Remaining = max(0, left.Remaining-c.Units) // nobody else can have what is set aside
+	a.cfg.Enforcer.Answers(a.cfg.Draft).Headers(w.Header(), v.rate, left)
+	return send(w, reserved(kept.id, "open", held.Decision()))
 }
 
 // settle answers POST /v1/reservations/{id}/settle: what was used is counted, in the period of the reservation. A
@@ -88,7 +88,7 @@ func (a *API) cancel(w http.ResponseWriter, r *http.Request) int {
 
 func (a *API) outcome(w http.ResponseWriter, kept *reservation, d enforcer.Decision) int {
 	a.cfg.Enforcer.Answers(a.cfg.Draft).Headers(w.Header(), enforcer.Decision{}, d)
-	return send(w, http.StatusOK, reserved(kept.id, kept.state, d))
+	return send(w, reserved(kept.id, kept.state, d))
 }
 
 // reserved is {"reservation": id, "state": …} and the decision's members.

@@ -12,6 +12,7 @@ type parser struct {
 	b     []byte
 	i     int
 	shape Shape
+	last  [fields]string // what calls of a list repeat is kept once
 }
 
 func (p *parser) fault(format string, args ...any) *Error {
@@ -38,18 +39,18 @@ func (p *parser) space() {
 }
 
 // object reads a call; i is at its brace.
-func (p *parser) object() (Call, *Error) {
-	c := Call{Units: 1, Rate: true}
+func (p *parser) object(c *Call) *Error {
+	c.Units, c.Rate = 1, true
 	p.i++
 	p.space()
 	if p.peek() == '}' {
 		p.i++
-		return c, p.missing(c.Has)
+		return p.missing(c.Has)
 	}
 	for {
 		p.space()
-		if fault := p.member(&c); fault != nil {
-			return c, fault
+		if fault := p.member(c); fault != nil {
+			return fault
 		}
 		p.space()
 		switch p.peek() {
@@ -57,14 +58,17 @@ func (p *parser) object() (Call, *Error) {
 			p.i++
 		case '}':
 			p.i++
-			return c, p.missing(c.Has)
+			return p.missing(c.Has)
 		default:
-			return c, p.fault("a comma or a closing brace is missing")
+			return p.fault("a comma or a closing brace is missing")
 		}
 	}
 }
 
 func (p *parser) missing(has Field) *Error {
+	if has&p.shape.Required == p.shape.Required {
+		return nil
+	}
 	for i, name := range names {
 		if f := Field(1) << i; p.shape.Required&f != 0 && has&f == 0 {
 			return p.fault("the member %q is missing", name)
@@ -97,17 +101,17 @@ func (p *parser) member(c *Call) *Error {
 	p.space()
 	switch f {
 	case Units:
-		c.Units, fault = p.whole(string(name))
+		c.Units, fault = p.whole("units")
 	case Rate:
-		c.Rate, fault = p.boolean(string(name))
+		c.Rate, fault = p.boolean("rate")
 	case Account:
-		c.Account, fault = p.text("account")
+		c.Account, fault = p.text("account", &p.last[0])
 	case Feature:
-		c.Feature, fault = p.text("feature")
+		c.Feature, fault = p.text("feature", &p.last[1])
 	case Caller:
-		c.Caller, fault = p.text("caller")
+		c.Caller, fault = p.text("caller", &p.last[4])
 	case Key:
-		c.Key, fault = p.text("idempotency_key")
+		c.Key, fault = p.text("idempotency_key", &p.last[5])
 	}
 	return fault
 }
@@ -156,8 +160,8 @@ func (p *parser) raw(what string) ([]byte, *Error) {
 	return nil, p.fault("a string does not end")
 }
 
-// text reads a string value.
-func (p *parser) text(name string) (string, *Error) {
+// text reads a string value; last is the one that the member had before.
+func (p *parser) text(name string, last *string) (string, *Error) {
 	at := p.i
 	if p.peek() != '"' {
 		return "", p.fault("%q must be text", name)
@@ -165,6 +169,9 @@ func (p *parser) text(name string) (string, *Error) {
 	raw, fault := p.raw("text")
 	if fault != nil {
 		return "", fault
+	}
+	if string(raw) == *last {
+		return *last, nil // it has been looked at, and holds no escape
 	}
 	s := string(raw)
 	if strings.IndexByte(s, '\\') >= 0 {
@@ -176,6 +183,9 @@ func (p *parser) text(name string) (string, *Error) {
 	if strings.Contains(s, "\ufffd") { // what half a surrogate pair becomes: two texts must never become one
 		p.i = at
 		return "", p.fault("%q holds half a surrogate pair or U+FFFD", name)
+	}
+	if len(s) == len(raw) { // unescaped, so that bytes that equal it mean it
+		*last = s
 	}
 	return s, nil
 }

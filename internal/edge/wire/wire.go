@@ -88,11 +88,11 @@ func (p *parser) body() (calls []Call, list bool, fault *Error) {
 	p.space()
 	switch p.peek() {
 	case '{':
-		c, fault := p.object()
-		if fault != nil {
-			return nil, false, fault
+		calls = make([]Call, 1)
+		if fault = p.object(&calls[0]); fault == nil {
+			fault = p.end()
 		}
-		return []Call{c}, false, p.end()
+		return calls, false, fault
 	case '[':
 		if p.shape.Most == 0 {
 			return nil, false, p.fault("this route takes one JSON object, no list")
@@ -122,11 +122,10 @@ func (p *parser) list() (calls []Call, fault *Error) {
 		if p.peek() != '{' {
 			return calls, p.fault("a list holds JSON objects")
 		}
-		c, fault := p.object()
-		if fault != nil {
-			return calls, fault
+		calls = append(calls, Call{})
+		if fault := p.object(&calls[len(calls)-1]); fault != nil {
+			return calls[:len(calls)-1], fault
 		}
-		calls = append(calls, c)
 		p.space()
 		switch p.peek() {
 		case ',':

@@ -1,0 +1,91 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirhq/weir/internal/edge/wire"
+)
+
+// question is the query of /v1/auth.
+type question struct {
+	call          wire.Call // but for the account and the caller
+	accountHeader string
+	callerHeader  string
+	nginx         bool
+}
+
+// questions remembers the queries that were asked. A proxy's configuration writes them, so that there are few; past
+// maxQuestions others are read anew each time. Safe for concurrent use.
+type questions struct {
+	known sync.Map // string → *question
+	count atomic.Int64
+}
+
+const maxQuestions = 256
+
+func (qs *questions) of(query string) (*question, error) {
+	if q, ok := qs.known.Load(query); ok {
+		return q.(*question), nil
+	}
+	q, err := readQuestion(query)
+	if err != nil {
+		return nil, err
+	}
+	if qs.count.Load() < maxQuestions {
+		if _, known := qs.known.LoadOrStore(query, q); !known {
+			qs.count.Add(1)
+		}
+	}
+	return q, nil
+}
+
+func readQuestion(query string) (*question, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, fmt.Errorf("the query of /v1/auth can't be read: %.200q: escape it", query)
+	}
+	q := &question{call: wire.Call{Units: 1, Rate: true}, accountHeader: accountHeader}
+	for name, all := range values {
+		if len(all) > 1 {
+			return nil, fmt.Errorf("%.40q is in the query of /v1/auth %d times", name, len(all))
+		}
+		if err := q.set(name, all[0]); err != nil {
+			return nil, err
+		}
+	}
+	if q.call.Feature == "" {
+		return nil, errors.New("/v1/auth needs a feature in its query: /v1/auth?feature=events")
+	}
+	return q, nil
+}
+
+func (q *question) set(name, value string) (err error) {
+	switch name {
+	case "feature":
+		q.call.Feature = value
+	case "account_header":
+		q.accountHeader = http.CanonicalHeaderKey(value)
+	case "caller_header":
+		q.callerHeader = value
+	case "units":
+		if q.call.Units, err = strconv.ParseInt(value, 10, 64); err != nil || q.call.Units < 0 {
+			return fmt.Errorf("units is %.40q in the query of /v1/auth: use a whole number", value)
+		}
+	case "rate":
+		q.call.Rate, err = strconv.ParseBool(value)
+	case "nginx":
+		q.nginx, err = strconv.ParseBool(value)
+	default:
+		return fmt.Errorf("%.40q is unknown in the query of /v1/auth: it takes feature, units, account_header, caller_header, rate, nginx", name)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is %.40q in the query of /v1/auth: use 1 or 0", name, value)
+	}
+	return nil
+}
