@@ -17,8 +17,44 @@ const longEarlyEnd = 15 * time.Minute
 // derivedKinds are findings about a customer that derivation raises; one that it no longer raises is cleared.
 var derivedKinds = []string{"plan_conflict", "unknown_price", "no_period", "item_missing", "two_items", "quantity", "windows_differ", "meter", "price", "customer_deleted"}
 
-// applySync stores what was read and what follows from it, unless another worker has taken the turn meanwhile.
-func (b *Biller) applySync(ctx context.Context, tx pgx.Tx, cc claimedCustomer, f *facts, d derived, reference *string) error {
+// applySync stores what was read and what follows from it, unless another worker has taken the turn meanwhile. The
+// fold's lock is taken only where something changes, and not while the copies of what was read are stored.
+func (b *Biller) applySync(ctx context.Context, cc claimedCustomer, f *facts, d derived, reference *string) error {
+	if (d.ours || cc.account != nil) && len(f.subs) > 0 {
+		err := b.begin(ctx, func(tx pgx.Tx) error {
+			if _, mine, err := lockCustomer(ctx, tx, cc); err != nil || !mine {
+				return err
+			}
+			if err := storeSubscriptions(ctx, tx, cc.id, f.subs, f.now); err != nil {
+				return err
+			}
+			return storePrices(ctx, tx, f.subs, d.matched, f.meters, f.now)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	print, err := d.fingerprint()
+	if err != nil {
+		return err
+	}
+	if cc.account != nil && (!d.apply || print == cc.derived) {
+		return b.begin(ctx, func(tx pgx.Tx) error {
+			account, mine, err := lockCustomer(ctx, tx, cc)
+			if err != nil || !mine || account == nil {
+				return err
+			}
+			if err := noteFindings(ctx, tx, *account, cc.id, d.findings, f.now); err != nil {
+				return err
+			}
+			return finishSync(ctx, tx, cc, f, d, print)
+		})
+	}
+	return b.begin(ctx, func(tx pgx.Tx) error { return b.applyChanged(ctx, tx, cc, f, d, reference) })
+}
+
+// applyChanged maps a customer that says whose it is, and applies what was derived.
+func (b *Biller) applyChanged(ctx context.Context, tx pgx.Tx, cc claimedCustomer, f *facts, d derived, reference *string) error {
 	// Locks in the common order: the fold, the account, then what is ours.
 	if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
 		return fmt.Errorf("apply customer %s: %w", cc.id, err)
@@ -44,17 +80,11 @@ func (b *Biller) applySync(ctx context.Context, tx pgx.Tx, cc claimedCustomer, f
 	if account == nil {
 		return b.leaveUnmapped(ctx, tx, cc, f, d)
 	}
-	if err := storeSubscriptions(ctx, tx, cc.id, f.subs, f.now); err != nil {
-		return err
-	}
-	if err := storePrices(ctx, tx, f.subs, d.matched, f.meters, f.now); err != nil {
-		return err
-	}
 	print, err := d.fingerprint()
 	if err != nil {
 		return err
 	}
-	if d.apply && print != cc.derived {
+	if d.apply {
 		if err := b.applyDerived(ctx, tx, *account, cc.id, f, d); err != nil {
 			return err
 		}
@@ -89,9 +119,6 @@ func (b *Biller) leaveUnmapped(ctx context.Context, tx pgx.Tx, cc claimedCustome
 			return fmt.Errorf("drop foreign customer %s: %w", cc.id, err)
 		}
 		return nil
-	}
-	if err := storeSubscriptions(ctx, tx, cc.id, f.subs, f.now); err != nil {
-		return err
 	}
 	err := raise(ctx, tx, finding{kind: "unmapped_customer", subject: cc.id, message: fmt.Sprintf(
 		"customer %s has a subscription of ours and is mapped to no account: set metadata.account_id, or PUT /v1/accounts/{account}", cc.id)}, f.now)

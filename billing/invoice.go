@@ -108,10 +108,11 @@ func (b *Biller) storeInvoice(ctx context.Context, tx pgx.Tx, inv *invoice, line
 	}
 	now := b.now()
 	tag, err := tx.Exec(ctx, `UPDATE weir.invoices SET customer = $3, subscription = nullif($4, ''), status = $5, billing_reason = $6, currency = $7, number = nullif($8, ''),
-			created = $9, finalizes_at = $10, finalized_at = $11, voided_at = $12, total = $13, read = $14, read_at = $15, failures = 0, error = NULL, claimed_until = '-infinity'
+			created = $9, finalizes_at = $10, finalized_at = $11, voided_at = $12, total = $13, read = $14, read_at = $15, failures = 0, error = NULL, claimed_until = '-infinity',
+			hosted_url = CASE WHEN octet_length($16) BETWEEN 1 AND 2000 THEN $16 END
 		WHERE invoice = $1 AND claim = $2`,
 		inv.ID, claim, string(inv.Customer), inv.subscription(), inv.Status, inv.BillingReason, inv.Currency, inv.Number, unix(inv.Created),
-		nullTime(unix(inv.FinalizesAt)), nullTime(unix(inv.Transitions.FinalizedAt)), nullTime(unix(inv.Transitions.VoidedAt)), inv.Total, wanted, now)
+		nullTime(unix(inv.FinalizesAt)), nullTime(unix(inv.Transitions.FinalizedAt)), nullTime(unix(inv.Transitions.VoidedAt)), inv.Total, wanted, now, inv.HostedURL)
 	if err != nil {
 		return fmt.Errorf("store invoice %s: %w", inv.ID, err)
 	}

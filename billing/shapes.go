@@ -121,6 +121,7 @@ type invoice struct {
 	Created       int64  `json:"created"`
 	FinalizesAt   int64  `json:"automatically_finalizes_at"`
 	Total         int64  `json:"total"`
+	HostedURL     string `json:"hosted_invoice_url"`
 	Transitions   struct {
 		FinalizedAt int64 `json:"finalized_at"`
 		VoidedAt    int64 `json:"voided_at"`

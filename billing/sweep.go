@@ -163,7 +163,7 @@ func (b *Biller) applyListed(ctx context.Context, c *Client, s subscription) err
 	}
 	f, err := b.facts(ctx, c, cc, []subscription{s}, false)
 	if err == nil {
-		err = b.begin(ctx, func(tx pgx.Tx) error { return b.applySync(ctx, tx, cc, f, derive(f), nil) })
+		err = b.applySync(ctx, cc, f, derive(f), nil)
 	}
 	if err != nil {
 		return errors.Join(err, b.syncFailed(context.WithoutCancel(ctx), cc, err))

@@ -138,7 +138,7 @@ func (b *Biller) syncClaimed(ctx context.Context, c *Client, cc claimedCustomer)
 	if err != nil {
 		return err
 	}
-	return b.begin(ctx, func(tx pgx.Tx) error { return b.applySync(ctx, tx, cc, f, d, account) })
+	return b.applySync(ctx, cc, f, d, account)
 }
 
 // facts gathers what derivation needs.
