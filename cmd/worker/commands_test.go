@@ -79,8 +79,7 @@ func TestCommandsOnAnAccount(t *testing.T) {
 
 func TestShadowModeIsReported(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
-	p.do("migrate")
+	p := newMigrated(t)
 	p.do("plans", "apply")
 	p.do("shadow", "acme")
 	require.Contains(t, p.do("usage", "shadow"), "nothing")
@@ -109,9 +108,8 @@ func TestShadowModeIsReported(t *testing.T) {
 
 func TestTheAdminRoutesNeedTheToken(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newMigrated(t)
 	p.stripe(stripesim.Config{})
-	p.do("migrate")
 	closed := p.serve()
 	require.Equal(t, http.StatusUnauthorized, closed.status("POST", "/v1/settle/acme", "", ""))
 	require.NoError(t, closed.stop())

@@ -18,6 +18,7 @@ import (
 	"github.com/stripe/stripe-go/v79/client"
 
 	"github.com/weirhq/weir/internal/pgtest"
+	"github.com/weirhq/weir/internal/schema"
 	"github.com/weirhq/weir/internal/stripesim"
 )
 
@@ -49,6 +50,16 @@ func newPlace(t *testing.T) *place {
 	t.Helper()
 	p := newFile(t)
 	p.env["DATABASE_URL"] = pgtest.URL(t)
+	return p
+}
+
+// newMigrated is a place whose database has the newest schema.
+func newMigrated(t *testing.T) *place {
+	t.Helper()
+	p := newFile(t)
+	p.env["DATABASE_URL"] = pgtest.Migrated(t, "worker-"+schema.Fingerprint(), func(ctx context.Context, url string) error {
+		return run(ctx, []string{"migrate"}, func(name string) string { return map[string]string{"DATABASE_URL": url}[name] }, io.Discard, io.Discard)
+	})
 	return p
 }
 

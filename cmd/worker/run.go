@@ -30,6 +30,8 @@ type commands struct {
 	Demo    demoCmd    `cmd:"" help:"Run everything small on this machine: a month in under a minute, and every number compared."`
 	Plans   plansCmd   `cmd:"" help:"Check, push and publish the plan file."`
 
+	Doctor doctorCmd `cmd:"" help:"Look at everything an operator would look at, and say what to do next."`
+
 	Usage    usageCmd    `cmd:"" help:"Look at what accounts used."`
 	Adjust   adjustCmd   `cmd:"" help:"Correct what was counted for an account: a refund, or units that were missed."`
 	Override overrideCmd `cmd:"" help:"Set what was negotiated with an account: its quota, its maximum, its spending cap."`
