@@ -63,6 +63,14 @@ func (inv *invoice) remaining() int64 {
 	return max(0, inv.due()-inv.paid)
 }
 
+// hostedURL is where the customer looks at the invoice: nowhere while it is a draft.
+func (inv *invoice) hostedURL() any {
+	if inv.status == "draft" {
+		return nil
+	}
+	return "https://invoice.stripe.com/i/" + inv.id
+}
+
 func (s *Server) invoiceShape(inv *invoice) render {
 	return func(v version) object { return s.renderInvoice(inv, v) }
 }
@@ -79,7 +87,7 @@ func (s *Server) renderInvoice(inv *invoice, v version) object {
 		"customer_name": nullable(inv.customer.name), "customer_tax_exempt": "none", "customer_tax_ids": []any{},
 		"default_payment_method": nil, "default_source": nil, "default_tax_rates": []any{}, "description": nullable(inv.description),
 		"discounts": []any{}, "due_date": unix(inv.dueDate), "effective_at": unix(inv.finalizedAt), "ending_balance": nil,
-		"footer": nil, "from_invoice": nil, "hosted_invoice_url": nil, "invoice_pdf": nil, "issuer": object{"type": "self"},
+		"footer": nil, "from_invoice": nil, "hosted_invoice_url": inv.hostedURL(), "invoice_pdf": nil, "issuer": object{"type": "self"},
 		"last_finalization_error": nil, "latest_revision": nil, "lines": s.renderLineList(inv, v), "livemode": s.live(),
 		"metadata": pairs(inv.metadata), "next_payment_attempt": nil, "number": nullable(inv.number), "on_behalf_of": nil,
 		"period_end": inv.periodEnd.Unix(), "period_start": inv.periodStart.Unix(),

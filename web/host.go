@@ -1,0 +1,160 @@
+package web
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/mail"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/internal/edge/problem"
+	"github.com/weirhq/weir/usage"
+	"github.com/weirhq/weir/web/link"
+)
+
+// admin admits who shows the bearer token. Digests are compared, so that the time taken tells nothing of it.
+func (p *Pages) admin(h http.HandlerFunc) http.Handler {
+	want := sha256.Sum256([]byte(p.cfg.AdminToken))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		private(w)
+		scheme, shown, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(strings.TrimSpace(shown)))
+		same := subtle.ConstantTimeCompare(got[:], want[:]) == 1
+		switch {
+		case p.cfg.AdminToken == "":
+			refuse(w, "This worker has no admin token, so its admin routes are refused: set WEIR_ADMIN_TOKEN.")
+		case !same || !strings.EqualFold(scheme, "Bearer"):
+			refuse(w, "The request shows no valid token: send Authorization: Bearer with the value of WEIR_ADMIN_TOKEN.")
+		default:
+			h(w, r)
+		}
+	})
+}
+
+func refuse(w http.ResponseWriter, message string) {
+	w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
+	problem.New(http.StatusUnauthorized, problem.Unauthorized, "Unauthorized", message).Write(w)
+}
+
+func invalid(w http.ResponseWriter, message string) {
+	problem.New(http.StatusBadRequest, problem.InvalidRequest, "Invalid request", message).Write(w)
+}
+
+// accountOf is the account that a path names, or the answer of why it can't be one.
+func accountOf(w http.ResponseWriter, r *http.Request) (string, bool) {
+	a := r.PathValue("account")
+	if a == "" || len(a) > usage.MaxAccountBytes || strings.ContainsRune(a, 0) || !validText(a) {
+		invalid(w, "The account is 1 to 255 bytes of UTF-8.")
+		return "", false
+	}
+	return a, true
+}
+
+func validText(s string) bool { return strings.ToValidUTF8(s, "") == s }
+
+// accountUsage answers with an account's running period by day and its past ones.
+func (p *Pages) accountUsage(w http.ResponseWriter, r *http.Request) {
+	account, ok := accountOf(w, r)
+	if !ok {
+		return
+	}
+	b, err := p.statement(r.Context(), account)
+	if err != nil {
+		p.unavailable(w, err)
+		return
+	}
+	p.writeJSON(w, b.json())
+}
+
+func (p *Pages) unavailable(w http.ResponseWriter, err error) {
+	p.log.Warn("a request of the host failed", "error", err)
+	w.Header().Set("Retry-After", "5")
+	problem.New(http.StatusServiceUnavailable, "unavailable", "Unavailable", "The database can't be read now: try again.").Write(w)
+}
+
+const (
+	defaultLinkLife = 24 * time.Hour
+	maxHostBody     = 4 << 10
+)
+
+// readBody reads a small JSON object, or nothing at all.
+func readBody(w http.ResponseWriter, r *http.Request, into any) bool {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxHostBody))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(into)
+	if errors.Is(err, io.EOF) {
+		return true
+	}
+	if err != nil || dec.More() {
+		invalid(w, "The body is not one JSON object with the members that this call takes.")
+		return false
+	}
+	return true
+}
+
+// accountLink makes a link to an account's usage page.
+func (p *Pages) accountLink(w http.ResponseWriter, r *http.Request) {
+	account, ok := accountOf(w, r)
+	if !ok {
+		return
+	}
+	var body struct {
+		Seconds int64 `json:"expires_in"`
+	}
+	if !readBody(w, r, &body) {
+		return
+	}
+	life := time.Duration(body.Seconds) * time.Second
+	if body.Seconds == 0 {
+		life = defaultLinkLife
+	}
+	if body.Seconds < 0 || body.Seconds > int64(link.MaxLifetime/time.Second) {
+		invalid(w, "expires_in is a number of seconds, up to 366 days.")
+		return
+	}
+	if p.cfg.Links == nil || p.cfg.PublicURL == "" {
+		problem.New(http.StatusServiceUnavailable, "unavailable", "Unavailable",
+			"This worker makes no links: set WEIR_SECRET, and WEIR_PUBLIC_URL to where customers reach it.").Write(w)
+		return
+	}
+	until := p.cfg.WallClock().Add(life).Truncate(time.Second)
+	url, err := p.cfg.Links.URL(p.cfg.PublicURL, account, until)
+	if err != nil {
+		p.unavailable(w, err)
+		return
+	}
+	p.writeJSON(w, struct {
+		URL     string    `json:"url"`
+		Expires time.Time `json:"expires_at"`
+	}{url, until.UTC()})
+}
+
+// accountContact stores where an account's warnings go by mail.
+func (p *Pages) accountContact(w http.ResponseWriter, r *http.Request) {
+	account, ok := accountOf(w, r)
+	if !ok {
+		return
+	}
+	var body struct {
+		Email string `json:"email"`
+	}
+	if !readBody(w, r, &body) {
+		return
+	}
+	if body.Email != "" {
+		a, err := mail.ParseAddress(body.Email)
+		if err != nil || a.Address != body.Email || len(body.Email) > 254 {
+			invalid(w, "email is one bare address such as billing@example.com, or empty to forget it.")
+			return
+		}
+	}
+	if err := usage.SetContact(r.Context(), p.cfg.DB, account, body.Email, "host", p.cfg.Clock.Now()); err != nil {
+		p.unavailable(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
