@@ -7,11 +7,17 @@ import (
 	"github.com/weirhq/weir/jobs"
 )
 
-type migrateCmd struct{}
+type migrateCmd struct {
+	ListenURL string `name:"listen-url" from:"WEIR_LISTEN_URL" placeholder:"URL" help:"Direct database connection, where the other goes through a transaction pooler: migrations take locks of a session ($WEIR_LISTEN_URL)."`
+}
 
 // Run brings Weir's tables and River's to this program's versions.
-func (migrateCmd) Run(c *call) error {
-	pool, err := c.open()
+func (m migrateCmd) Run(c *call) error {
+	direct := *c
+	if m.ListenURL != "" {
+		direct.DatabaseURL = m.ListenURL
+	}
+	pool, err := direct.open()
 	if err != nil {
 		return err
 	}
@@ -28,10 +34,12 @@ func (migrateCmd) Run(c *call) error {
 	if err := jobs.Migrate(c.ctx, pool); err != nil {
 		return err
 	}
-	if len(applied) == 0 {
-		_, _ = fmt.Fprintf(c.out, "the schema is at version %d already\n", schema.Version())
-		return nil
+	if applied == nil {
+		applied = []int{}
 	}
-	_, _ = fmt.Fprintf(c.out, "migrated the schema to version %d\n", schema.Version())
-	return nil
+	people := line("migrated the schema to version %d", schema.Version())
+	if len(applied) == 0 {
+		people = line("the schema is at version %d already", schema.Version())
+	}
+	return c.print(map[string]any{"version": schema.Version(), "applied": applied}, people)
 }

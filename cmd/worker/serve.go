@@ -50,7 +50,7 @@ func (s *serveCmd) Run(c *call) error {
 		return usageError{errors.New("STRIPE_WEBHOOK_SECRET is not set: it is the signing secret of the webhook endpoint (whsec_…), shown where the endpoint was made")}
 	}
 	if s.Migrate {
-		if err := (migrateCmd{}).Run(c); err != nil {
+		if err := (migrateCmd{ListenURL: s.ListenURL}).Run(c); err != nil {
 			return err
 		}
 	}
