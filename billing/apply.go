@@ -145,6 +145,9 @@ func (b *Biller) applyDerived(ctx context.Context, tx pgx.Tx, account int64, cus
 	if err != nil {
 		return err
 	}
+	if err := clearFinding(ctx, tx, "unconfirmed_period", units(period), "confirmed", f.now); err != nil {
+		return err
+	}
 	return openSegments(ctx, tx, period, customer, f.now, d.segments)
 }
 
