@@ -31,7 +31,9 @@ func (g *gate) reserved(w http.ResponseWriter, r *http.Request, rate Decision, a
 			_ = held.Cancel(after)
 		}
 	}()
-	g.answers().Headers(w.Header(), rate, held.Decision())
+	left := held.Decision()
+	left.Remaining = max(0, left.Remaining-units) // nobody else can have what is set aside
+	g.answers().Headers(w.Header(), rate, left)
 	told := &report{}
 	told.units.Store(-1)
 	if g.cfg.Settle {

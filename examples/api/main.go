@@ -29,8 +29,13 @@ func main() {
 	file := flag.String("plans", "testdata/plans.yaml", "plan file")
 	journal := flag.String("journal", "", "where counters survive the process; default: the user's state folder")
 	flag.Parse()
+	catalog, err := plans.Load(*file)
+	if err != nil {
+		slog.Error("the plan file can't be used", "error", err)
+		os.Exit(1) //nolint:forbidigo // this is main
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv("DATABASE_URL"), *addr, *file, *journal, func(where string) { slog.Info("serving", "on", "http://"+where) })
+	err = run(ctx, os.Getenv("DATABASE_URL"), *addr, &enforcer.Config{Plans: catalog, JournalDir: *journal}, func(where string) { slog.Info("serving", "on", "http://"+where) })
 	stop()
 	if err != nil {
 		slog.Error("the example ends", "error", err)
@@ -39,17 +44,13 @@ func main() {
 }
 
 // run serves until ctx ends. serving is told the address.
-func run(ctx context.Context, database, addr, file, journal string, serving func(addr string)) (err error) {
-	catalog, err := plans.Load(file)
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, database, addr string, cfg *enforcer.Config, serving func(addr string)) (err error) {
 	pool, err := pgxpool.New(ctx, database)
 	if err != nil {
 		return fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	defer pool.Close()
-	weir, err := enforcer.New(pool, &enforcer.Config{Plans: catalog, JournalDir: journal})
+	weir, err := enforcer.New(pool, cfg)
 	if err != nil {
 		return err
 	}

@@ -7,19 +7,26 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirhq/weir/enforcer"
 	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/plans"
 )
 
 func TestTheExampleEnforces(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	catalog, err := plans.Load("../../testdata/plans.yaml")
+	require.NoError(t, err)
+	database := schematest.URL(t)
+	cfg := &enforcer.Config{Plans: catalog, JournalDir: t.TempDir(), MaxWait: 5 * time.Second} // a loaded machine is not what this is about
 	where, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- run(ctx, schematest.URL(t), "127.0.0.1:0", "../../testdata/plans.yaml", t.TempDir(), func(addr string) { where <- addr })
+		ended <- run(ctx, database, "127.0.0.1:0", cfg, func(addr string) { where <- addr })
 	}()
 	var base string
 	select {

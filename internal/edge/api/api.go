@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -86,7 +87,7 @@ func (a *API) Routes() []Route {
 		{Method: http.MethodPost, Path: "/v1/reservations/{id}/cancel", handle: a.cancel},
 		{Method: http.MethodGet, Path: "/v1/usage/{account}", handle: a.usage},
 		{Path: "/v1/auth", handle: a.auth},
-		{Path: "/v1/auth/", handle: a.auth}, // Envoy appends the client's path
+		{Path: authPrefix + "{feature}/", handle: a.authByPath},
 		{Method: http.MethodGet, Path: "/openapi.json", Open: true, handle: a.describe},
 		{Method: http.MethodGet, Path: "/healthz", Open: true, handle: a.healthz},
 		{Method: http.MethodGet, Path: "/readyz", Open: true, handle: a.readyz},
@@ -100,8 +101,13 @@ func (a *API) mux() http.Handler {
 	for _, r := range a.Routes() {
 		byPath[r.Path] = append(byPath[r.Path], r)
 	}
+	var byFeature http.Handler
 	mux := http.NewServeMux()
 	for path, routes := range byPath {
+		if strings.HasPrefix(path, authPrefix) { // what follows is a client's path, which the mux would tidy up
+			byFeature = a.dispatch(path, routes)
+			continue
+		}
 		mux.Handle(path, a.dispatch(path, routes))
 	}
 	mux.Handle("/", a.measured("other", func(w http.ResponseWriter, r *http.Request) int {
@@ -110,7 +116,14 @@ func (a *API) mux() http.Handler {
 		}
 		return fault(w, http.StatusNotFound, problem.NotFound, "Not found", "There is no such route. GET /openapi.json describes those that there are.")
 	}))
-	return a.sameOrigin(mux)
+	guarded := a.sameOrigin(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, authPrefix) {
+			byFeature.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
 }
 
 // sameOrigin refuses calls that a web page of another origin makes with somebody's browser: without a token, a
@@ -118,7 +131,6 @@ func (a *API) mux() http.Handler {
 func (a *API) sameOrigin(next http.Handler) http.Handler {
 	check := http.NewCrossOriginProtection()
 	check.AddInsecureBypassPattern("/v1/auth") // carries the headers of a client, whose call it is not
-	check.AddInsecureBypassPattern("/v1/auth/")
 	check.SetDenyHandler(a.measured("cross-origin", func(w http.ResponseWriter, _ *http.Request) int {
 		return fault(w, http.StatusForbidden, problem.Forbidden, "Cross-origin call",
 			"A web page of another origin made this call. The sidecar is called by servers.")

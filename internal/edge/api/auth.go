@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/weirhq/weir/enforcer"
 	"github.com/weirhq/weir/internal/edge/wire"
@@ -13,6 +14,9 @@ import (
 
 // accountHeader carries the account at /v1/auth. The proxy must set it on every call, so that no client does.
 const accountHeader = "X-Weir-Account"
+
+// authPrefix begins the form of the question for proxies that append their client's path and query (Envoy).
+const authPrefix = "/v1/auth/"
 
 // authCall is what /v1/auth is asked. Only the account comes from a header: everything else is in the URL, which the
 // proxy's configuration writes and no client does.
@@ -24,7 +28,22 @@ type authCall struct {
 // auth answers a proxy that asks before it passes a request on: 200, or what refuses it. Without an account the
 // anonymous rate is asked by the client's address.
 func (a *API) auth(w http.ResponseWriter, r *http.Request) int {
-	c, err := a.readAuth(r)
+	q, err := a.questions.of(r.URL.RawQuery)
+	if err != nil {
+		return invalid(w, err.Error())
+	}
+	return a.ask(w, r, q)
+}
+
+// authByPath answers the same question about the feature that follows the prefix. What comes after it, and the query,
+// are a client's and say nothing.
+func (a *API) authByPath(w http.ResponseWriter, r *http.Request) int {
+	feature, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, authPrefix), "/")
+	return a.ask(w, r, &question{call: wire.Call{Feature: feature, Units: 1, Rate: true}, accountHeader: accountHeader})
+}
+
+func (a *API) ask(w http.ResponseWriter, r *http.Request, q *question) int {
+	c, err := q.about(r)
 	if err != nil {
 		return invalid(w, err.Error())
 	}
@@ -80,11 +99,8 @@ func nginx(w http.ResponseWriter, out enforcer.Answers, d enforcer.Decision) int
 	return http.StatusForbidden
 }
 
-func (a *API) readAuth(r *http.Request) (authCall, error) {
-	q, err := a.questions.of(r.URL.RawQuery)
-	if err != nil {
-		return authCall{}, err
-	}
+// about completes the question by the request's headers.
+func (q *question) about(r *http.Request) (authCall, error) {
 	c := authCall{Call: q.call, nginx: q.nginx}
 	if q.callerHeader != "" {
 		c.Caller = r.Header.Get(q.callerHeader)

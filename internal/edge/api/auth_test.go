@@ -55,11 +55,27 @@ func TestAProxyAsksBeforeItPassesARequestOn(t *testing.T) {
 	require.Equal(t, 402, h.auth("feature=events&rate=0", "X-Weir-Account", "acme").status)
 	require.Equal(t, 402, h.auth("feature=events&caller_header=X-Api-Key", "X-Weir-Account", "acme", "X-Api-Key", "k").status)
 
-	other := h.do("/v1/auth/{path}", http.MethodGet, "/v1/auth/some/path?feature=events&account_header=X-User", "", "X-User", "b")
+	other := h.auth("feature=events&account_header=X-User", "X-User", "b", "X-Weir-Account", "acme")
 	require.Equal(t, 200, other.status)
 	posted := h.raw(http.MethodPost, "/v1/auth?feature=events", "body", "X-Weir-Account", "b", "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site")
 	require.Equal(t, 200, posted.status, "the headers are a client's, whose call it is not")
 	require.EqualValues(t, 2, h.used("b"))
+}
+
+func TestAProxyThatAppendsItsClientsPathAsksByPath(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, testPlans)
+	const route = "/v1/auth/{feature}/{path}"
+	for i, path := range []string{"/", "/some/path", "/a//b/../c?units=0&feature=tokens&nginx=1", "/%2e%2e/%00?%zz", "/v1/consume", "/x?rate=0"} {
+		a := h.do(route, http.MethodGet, "/v1/auth/events"+path, "", "X-Weir-Account", "acme")
+		require.Equal(t, 200, a.status, "%s %s", path, a.body)
+		require.EqualValues(t, i+1, h.used("acme"), path)
+	}
+	require.Equal(t, 400, h.do(route, http.MethodGet, "/v1/auth/nothing/", "", "X-Weir-Account", "acme").status)
+	for range 4 {
+		require.Equal(t, 200, h.raw(http.MethodPost, "/v1/auth/events/x", "body", "X-Weir-Account", "acme", "Origin", "https://elsewhere.example").status)
+	}
+	require.Equal(t, 402, h.do(route, http.MethodGet, "/v1/auth/events/x", "", "X-Weir-Account", "acme").status)
 }
 
 func TestWhatAClientMayWriteDecidesNothing(t *testing.T) {
