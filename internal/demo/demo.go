@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +54,8 @@ type world struct {
 	clock    *clock.Simulated
 	stripe   *stripesim.Server
 	stripeAt string
-	hook     string // the webhook's signing secret
+	ticking  sync.Mutex // held while the simulator acts, and while the clock moves
+	hook     string     // the webhook's signing secret
 	worker   *child
 	enforcer []*child
 	accounts []*account
@@ -156,10 +158,14 @@ func (w *world) refuseUsed(ctx context.Context) error {
 	return nil
 }
 
-// setClock moves the one clock that everybody shares: first the database's, which the worker and the nodes follow, then
-// the simulator's, whose webhooks they must not take for messages from the future.
+// setClock moves the one clock that everybody shares: the simulator's, and the database's, which the worker and the nodes
+// follow within a second. Until they do, the simulator does nothing by itself: its webhooks would be messages from the
+// future.
 func (w *world) setClock(ctx context.Context, at time.Time) error {
-	if err := usage.SimulateClock(ctx, w.db, at); err != nil {
+	w.ticking.Lock()
+	defer w.ticking.Unlock()
+	w.clock.Set(at)
+	if err := usage.SimulateClock(ctx, w.db, w.clock.Now()); err != nil {
 		return err
 	}
 	err := until(ctx, func() (bool, error) {
@@ -178,9 +184,7 @@ func (w *world) setClock(ctx context.Context, at time.Time) error {
 	if err != nil {
 		return fmt.Errorf("the clock is not followed: %w", err)
 	}
-	now, err := usage.Now(ctx, w.db)
-	w.clock.Set(now)
-	return err
+	return nil
 }
 
 // startWorker migrates and starts the worker.

@@ -12,8 +12,11 @@ import (
 // endMonth moves the clock over the period's end and waits until the nodes have sealed it, the worker has closed it,
 // and Stripe has every unit of overage.
 func (w *world) endMonth(ctx context.Context) error {
-	if err := w.setClock(ctx, w.ends.Add(5*time.Minute)); err != nil {
-		return err
+	// First over the end of the calendar's month, which is the free accounts'.
+	for _, at := range []time.Time{calendarEnd().Add(5 * time.Minute), w.ends.Add(5 * time.Minute)} {
+		if err := w.setClock(ctx, at); err != nil {
+			return err
+		}
 	}
 	w.say.detail("the clock reads %s", w.clock.Now().Format(time.RFC1123))
 	err := until(ctx, func() (bool, error) {
@@ -37,6 +40,12 @@ func (w *world) endMonth(ctx context.Context) error {
 		}
 		return true, nil
 	})
+}
+
+// calendarEnd is the end of the calendar month in which the demo begins.
+func calendarEnd() time.Time {
+	b := begins()
+	return time.Date(b.Year(), b.Month()+1, 1, 0, 0, 0, 0, time.UTC)
 }
 
 // total is what is stored of the demo's month.

@@ -56,9 +56,25 @@ func (w *world) startStripe(ctx context.Context) error {
 	w.stripeAt = url
 	running, cancel := context.WithCancel(context.Background())
 	w.onClose(cancel)
-	go func() { _ = w.stripe.Run(running, 50*time.Millisecond) }()
+	go w.tick(running)
 	w.say.detail("simulated, at %s, and its clock reads %s", url, w.clock.Now().Format(time.RFC1123))
 	return w.sell(ctx)
+}
+
+// tick lets the simulator do what is due, again and again.
+func (w *world) tick(ctx context.Context) {
+	t := time.NewTicker(20 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		w.ticking.Lock()
+		_ = w.stripe.Tick(ctx) // it fails with ctx alone
+		w.ticking.Unlock()
+	}
 }
 
 func (w *world) api() *client.API {
