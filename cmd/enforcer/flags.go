@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/weirhq/weir/internal/edge/proxy"
+	"github.com/weirhq/weir/internal/settings"
 )
 
 // options are the flags. A flag that is not given is read from the environment variable that its tag from names.
@@ -58,12 +58,7 @@ func parse(args []string, env func(string) string, stdout, stderr io.Writer) (o 
 		kong.Description("Decides over HTTP whether an API's customer may spend one more unit, and counts it. Routes: docs/http.md, or GET /openapi.json."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { helped = true }),
-		kong.Resolvers(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-			if v := env(flag.Tag.Get("from")); v != "" {
-				return v, nil
-			}
-			return nil, nil //nolint:nilnil // kong's way to say that there is none
-		})),
+		kong.Resolvers(settings.Environment(env)),
 	)
 	if err != nil {
 		return o, fmt.Errorf("read flags: %w", err)
@@ -105,12 +100,12 @@ func (o *options) secrets(args []string, env func(string) string) error {
 			wrong = append(wrong, err)
 		}
 	}
-	note(hasPassword("--database-url", "DATABASE_URL", o.DatabaseURL, args))
-	note(hasPassword("--listen-url", "WEIR_LISTEN_URL", o.ListenURL, args))
-	note(fromFile(&o.DatabaseURL, o.DatabaseURLFile, "DATABASE_URL"))
-	note(fromFile(&o.ListenURL, o.ListenURLFile, "WEIR_LISTEN_URL"))
+	note(settings.NoPassword("--database-url", "DATABASE_URL", o.DatabaseURL, args))
+	note(settings.NoPassword("--listen-url", "WEIR_LISTEN_URL", o.ListenURL, args))
+	note(settings.FromFile(&o.DatabaseURL, o.DatabaseURLFile, "DATABASE_URL"))
+	note(settings.FromFile(&o.ListenURL, o.ListenURLFile, "WEIR_LISTEN_URL"))
 	o.apiToken = env("WEIR_API_TOKEN")
-	note(fromFile(&o.apiToken, o.APITokenFile, "WEIR_API_TOKEN"))
+	note(settings.FromFile(&o.apiToken, o.APITokenFile, "WEIR_API_TOKEN"))
 	if o.DatabaseURL == "" {
 		note(errors.New("DATABASE_URL is not set: give it the database's URL, postgres://user:password@host:5432/name"))
 	}
@@ -121,48 +116,4 @@ func (o *options) secrets(args []string, env func(string) string) error {
 		note(fmt.Errorf("--stop-timeout is %s: use 1s to 1h", o.StopTimeout))
 	}
 	return errors.Join(wrong...)
-}
-
-// hasPassword refuses a URL with a password that was given as an argument.
-func hasPassword(flag, variable, value string, args []string) error {
-	given := false
-	for _, a := range args {
-		given = given || a == flag || strings.HasPrefix(a, flag+"=")
-	}
-	if !given {
-		return nil
-	}
-	u, err := url.Parse(value)
-	if err == nil && u.User != nil {
-		if _, has := u.User.Password(); !has && !u.Query().Has("password") {
-			return nil
-		}
-	} else if err == nil && !strings.Contains(value, "password") {
-		return nil
-	}
-	return fmt.Errorf("%s holds a password, which every user of this machine can read: use $%s or %s-file", flag, variable, flag)
-}
-
-const maxSecretBytes = 64 << 10
-
-func fromFile(value *string, path, variable string) error {
-	if path == "" {
-		return nil
-	}
-	if *value != "" {
-		return fmt.Errorf("%s and the file %s are both given: use one", variable, path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", variable, err)
-	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, maxSecretBytes))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", variable, err)
-	}
-	if *value = strings.TrimSpace(string(b)); *value == "" {
-		return fmt.Errorf("read %s: the file %s is empty", variable, path)
-	}
-	return nil
 }

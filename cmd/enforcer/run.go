@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/weirhq/weir/enforcer"
 	"github.com/weirhq/weir/internal/edge/api"
 	"github.com/weirhq/weir/internal/edge/proxy"
+	"github.com/weirhq/weir/internal/settings"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if err != nil {
 		return err
 	}
-	logger := newLogger(&o, stderr)
+	logger := settings.Logger(stderr, o.LogFormat, o.LogLevel)
 	e, pool, err := newEnforcer(ctx, &o, logger)
 	if err != nil {
 		return err
@@ -59,20 +59,20 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if err != nil {
 		return err
 	}
-	l, err := listen(ctx, "WEIR_ADDR", o.Addr, o.apiToken != "")
+	l, err := settings.Listen(ctx, "WEIR_ADDR", o.Addr, "WEIR_API_TOKEN", o.apiToken != "")
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(stdout, "enforcer: serving on %s\n", where(l))
+	_, _ = fmt.Fprintf(stdout, "enforcer: serving on %s\n", settings.Where(l))
 	var g runner.Group
 	serve(&g, l, newServer(handler, logger), start, o.StopTimeout)
 	if o.upstream != nil {
-		front, err := listen(ctx, "WEIR_PROXY_ADDR", o.ProxyAddr, true) // it is there to be reached
+		front, err := settings.Listen(ctx, "WEIR_PROXY_ADDR", o.ProxyAddr, "", true) // it is there to be reached
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
 		serve(&g, front, newProxy(&o, e, logger), start, o.StopTimeout)
-		_, _ = fmt.Fprintf(stdout, "enforcer: proxying on %s to %s\n", where(front), o.upstream)
+		_, _ = fmt.Fprintf(stdout, "enforcer: proxying on %s to %s\n", settings.Where(front), o.upstream)
 	}
 	starting, cancel := context.WithCancel(ctx)
 	g.Add(func() error { return start.run(starting) }, func(error) { cancel() })
@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 func serve(g *runner.Group, l net.Listener, server *http.Server, start *starter, stopTime time.Duration) {
 	g.Add(func() error {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve on %s: %w", where(l), err)
+			return fmt.Errorf("serve on %s: %w", settings.Where(l), err)
 		}
 		return nil
 	}, func(error) {
@@ -125,7 +125,7 @@ func newProxy(o *options, e *enforcer.Enforcer, logger *slog.Logger) *http.Serve
 func newEnforcer(ctx context.Context, o *options, logger *slog.Logger) (*enforcer.Enforcer, *pgxpool.Pool, error) {
 	cfg := enforcer.Config{
 		JournalDir: o.JournalDir, FlushInterval: o.FlushInterval, ListenURL: o.ListenURL, Logger: logger,
-		Name: o.Name, MaxWait: o.MaxWait, Version: version(),
+		Name: o.Name, MaxWait: o.MaxWait, Version: settings.Version(),
 	}
 	if o.Plans != "" {
 		catalog, err := plans.Load(o.Plans)
@@ -147,21 +147,4 @@ func newEnforcer(ctx context.Context, o *options, logger *slog.Logger) (*enforce
 		return nil, nil, err
 	}
 	return e, pool, nil
-}
-
-func newLogger(o *options, w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(o.LogLevel)) // one of four names that it knows
-	options := &slog.HandlerOptions{Level: level}
-	if o.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
-}
-
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return ""
 }
