@@ -84,6 +84,8 @@ func queueOf(kind string) string {
 		return queueFold
 	case "report", "late":
 		return queueSend
+	case "warn":
+		return queueTell
 	}
 	return queueRead
 }

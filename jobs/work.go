@@ -39,6 +39,7 @@ func (w *Worker) workers() (*river.Workers, error) {
 	err := errors.Join(
 		add(ws, func(ctx context.Context, _ usage.FlushArgs) error { return w.fold(ctx) }),
 		add(ws, func(ctx context.Context, _ usage.RetireArgs) error { return w.retire(ctx) }),
+		add(ws, w.warn),
 		add(ws, func(ctx context.Context, _ billing.CloseArgs) error {
 			_, err := b.Close(ctx)
 			return err

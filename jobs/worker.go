@@ -27,6 +27,8 @@ type Config struct {
 	// ListenURL is a direct connection to the database for LISTEN, where DB goes through a transaction pooler. River
 	// then polls. Empty uses DB's own configuration.
 	ListenURL string
+	// Warnings tells customers of thresholds. Nil: nobody is told.
+	Warnings Warner
 }
 
 const (
@@ -64,7 +66,7 @@ func New(cfg Config) (*Worker, error) {
 		PollOnly: cfg.ListenURL != "", FetchPollInterval: tickEach, FetchCooldown: 50 * time.Millisecond,
 		// Nudges are many and say nothing later.
 		CompletedJobRetentionPeriod: time.Hour, CancelledJobRetentionPeriod: 7 * 24 * time.Hour, DiscardedJobRetentionPeriod: 7 * 24 * time.Hour,
-		Queues: map[string]river.QueueConfig{queueFold: {MaxWorkers: 4}, queueSend: {MaxWorkers: 3}, queueRead: {MaxWorkers: 6}},
+		Queues: map[string]river.QueueConfig{queueFold: {MaxWorkers: 4}, queueSend: {MaxWorkers: 3}, queueRead: {MaxWorkers: 6}, queueTell: {MaxWorkers: 2}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the worker: %w", err)
@@ -181,7 +183,7 @@ func (w *Worker) due(ctx context.Context) ([]river.JobArgs, error) {
 			jobs = append(jobs, one.args)
 		}
 	}
-	return jobs, nil
+	return w.warnDue(ctx, jobs)
 }
 
 // insert inserts jobs, unless enough of their kind wait already.

@@ -64,7 +64,7 @@ type Send struct {
 
 // Bounds of one claim.
 const (
-	MaxSends = 100             // warnings in one claim
+	MaxSends = 20              // warnings in one claim
 	SendHold = 2 * time.Minute // after which a claim that was not settled is free again
 )
 

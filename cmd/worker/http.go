@@ -16,6 +16,15 @@ func (o *office) routes() http.Handler {
 	mux.Handle("POST /stripe/webhook", o.metrics.Measured("webhook", o.biller.Webhook()))
 	mux.Handle("POST /v1/settle/{account}", o.metrics.Measured("settle", o.admin.guard(o.admin.settle)))
 	mux.Handle("PUT /v1/accounts/{account}", o.metrics.Measured("accounts", o.admin.guard(o.admin.link)))
+	mux.Handle("GET /usage/", o.metrics.Measured("usage", o.pages))
+	mux.Handle("GET /usage/{token}/live", o.pages) // lasts for minutes, which says nothing of how fast pages are
+	mux.Handle("POST /usage/", o.metrics.Measured("usage", o.pages))
+	mux.Handle("GET /usage-assets/", o.pages)
+	mux.Handle("GET /plans", o.metrics.Measured("plans", o.pages))
+	mux.Handle("GET /plans.json", o.metrics.Measured("plans", o.pages))
+	for _, route := range []string{"GET /v1/accounts/{account}/usage", "POST /v1/accounts/{account}/link", "PUT /v1/accounts/{account}/contact"} {
+		mux.Handle(route, o.metrics.Measured("accounts", o.pages))
+	}
 	mux.Handle("GET /metrics", o.metrics.Page())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", o.ready)

@@ -35,6 +35,7 @@ type commands struct {
 	Usage    usageCmd    `cmd:"" help:"Look at what accounts used."`
 	Adjust   adjustCmd   `cmd:"" help:"Correct what was counted for an account: a refund, or units that were missed."`
 	Override overrideCmd `cmd:"" help:"Set what was negotiated with an account: its quota, its maximum, its spending cap."`
+	Link     linkCmd     `cmd:"" help:"Print a link to an account's usage page."`
 	Shadow   shadowCmd   `cmd:"" help:"Let an account pass whatever its plan says, and record it: for a first rollout."`
 	Map      mapCmd      `cmd:"" help:"Map an account to its Stripe customer."`
 	Settle   settleCmd   `cmd:"" help:"Report all that an account used, before its subscription is changed or cancelled."`

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/jobs"
 	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
+	"github.com/weirhq/weir/web"
 )
 
 type serveCmd struct {
@@ -24,6 +25,8 @@ type serveCmd struct {
 	stripeFlags
 	webhookFlags
 	adminFlags
+	pageFlags
+	warnFlags
 	NoStripe    bool          `name:"no-stripe" help:"Run without Stripe on purpose: overage is recorded and nothing is reported."`
 	Addr        string        `name:"addr" from:"WEIR_ADDR" default:"127.0.0.1:8788" help:"host:port, or a Unix socket's path, to serve on ($WEIR_ADDR)."`
 	ListenURL   string        `name:"listen-url" from:"WEIR_LISTEN_URL" placeholder:"URL" help:"Direct database connection for LISTEN, where the other goes through a transaction pooler ($WEIR_LISTEN_URL)."`
@@ -37,7 +40,7 @@ func (s *serveCmd) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.stripeFlags.read(c.env), s.webhookFlags.read(c.env), s.adminFlags.read(c.env)); err != nil {
+	if err := errors.Join(s.stripeFlags.read(c.env), s.webhookFlags.read(c.env), s.adminFlags.read(c.env), s.readLinks(c.env), s.readWarnings(c.env)); err != nil {
 		return usageError{err}
 	}
 	if s.NoStripe && s.key != "" {
@@ -72,6 +75,7 @@ type office struct {
 	jobs    *jobs.Worker
 	admin   *admin
 	metrics *metrics.HTTP
+	pages   *web.Pages
 	working atomic.Bool // the jobs run
 }
 
@@ -103,7 +107,17 @@ func (s *serveCmd) prepare(c *call, pool *pgxpool.Pool, catalog *plans.Catalog) 
 	if err != nil {
 		return nil, err
 	}
-	o.jobs, err = jobs.New(jobs.Config{DB: pool, Biller: o.biller, Clock: o.clock, Logger: c.logger, ListenURL: s.ListenURL})
+	o.pages, err = web.New(web.Config{
+		DB: pool, Clock: o.clock, Logger: c.logger, Links: s.links, AdminToken: s.token, PublicURL: s.PublicURL, FrameAncestors: s.FrameAncestors,
+	})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	courier, err := s.courier(c, &o.desk, s.links, s.PublicURL)
+	if err != nil {
+		return nil, err
+	}
+	o.jobs, err = jobs.New(jobs.Config{DB: pool, Biller: o.biller, Clock: o.clock, Logger: c.logger, ListenURL: s.ListenURL, Warnings: courier})
 	return o, err
 }
 
@@ -136,6 +150,7 @@ func (o *office) serve(c *call, s *serveCmd) error {
 		Handler: o.routes(), ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeaderBytes, BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(c.ctx) },
 	}
+	server.RegisterOnShutdown(o.pages.Close)
 	var g runner.Group
 	g.Add(func() error { return server.Serve(l) }, func(error) {
 		o.working.Store(false)
