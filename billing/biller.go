@@ -31,6 +31,8 @@ type Config struct {
 	Senders int
 	// Readers bounds the GETs in flight; zero is 8.
 	Readers int
+	// LookEach is the wall time between two looks at all ended periods whose invoices are not final; zero is 5 s.
+	LookEach time.Duration
 }
 
 // Nudge tells a worker that there is work of a kind. It carries no state: the work is in rows. It fits River's JobArgs.
@@ -97,6 +99,7 @@ type Biller struct {
 	probed    time.Time  // wall: the last try while sending is stopped
 	skewNoted time.Time  // wall: when the clock was compared last
 	metersAt  time.Time  // wall: when meters were read last
+	woken     time.Time  // wall: when ended periods were looked at last
 }
 
 // ErrNoStripe says that this installation runs without Stripe.
@@ -112,6 +115,9 @@ func New(db *pgxpool.Pool, cfg Config) (*Biller, error) {
 	}
 	if cfg.Readers == 0 {
 		cfg.Readers = 8
+	}
+	if cfg.LookEach == 0 {
+		cfg.LookEach = 5 * time.Second
 	}
 	if cfg.Senders < 0 || cfg.Readers < 0 {
 		return nil, errors.New("billing: Senders and Readers cannot be negative")

@@ -14,7 +14,7 @@ const closeChunk = 500 // periods in one transaction
 // are stored. It does not fold: periods with rows in the inbox wait for the fold. It returns how many it closed.
 func (b *Biller) Close(ctx context.Context) (int64, error) {
 	for {
-		n, err := b.closeStep(ctx, "SELECT weir.begin_close($1, $2)")
+		n, err := b.beginClose(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -22,26 +22,39 @@ func (b *Biller) Close(ctx context.Context) (int64, error) {
 			break
 		}
 	}
-	var all int64
+	var all, after int64
 	for {
-		n, err := b.closeStep(ctx, "SELECT weir.finish_close($1, $2)")
+		last, n, err := b.finishClose(ctx, after)
 		if err != nil {
 			return all, err
 		}
 		all += n
-		if n < closeChunk {
+		if last == nil {
 			break
 		}
+		after = *last
 	}
 	return all, b.noteGivenUp(ctx)
 }
 
-func (b *Biller) closeStep(ctx context.Context, sql string) (n int64, err error) {
-	err = b.begin(ctx, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql, b.now(), closeChunk).Scan(&n) })
+func (b *Biller) beginClose(ctx context.Context) (n int64, err error) {
+	err = b.begin(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "SELECT weir.begin_close($1, $2)", b.now(), closeChunk).Scan(&n)
+	})
 	if err != nil {
-		return 0, fmt.Errorf("close periods: %w", err)
+		return 0, fmt.Errorf("begin to close periods: %w", err)
 	}
 	return n, nil
+}
+
+func (b *Biller) finishClose(ctx context.Context, after int64) (last *int64, closed int64, err error) {
+	err = b.begin(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "SELECT last, closed FROM weir.finish_close($1, $2, $3)", b.now(), after, closeChunk).Scan(&last, &closed)
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("close periods: %w", err)
+	}
+	return last, closed, nil
 }
 
 // noteGivenUp raises what close did not wait for.

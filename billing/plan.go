@@ -11,7 +11,6 @@ import (
 const (
 	planChunk = 500       // keys planned in one transaction
 	planEach  = time.Hour // business time between two passes over all keys
-	closeEach = time.Minute
 )
 
 // planDue stores links for the keys that are due at once, those of ended periods whose deadline is near, and, once an
@@ -120,6 +119,15 @@ func (b *Biller) wakeChains(ctx context.Context) error {
 // wakeEnded marks ended periods that close still waits for 10 minutes before their deadline (45 minutes after the end
 // at the latest), and closed ones into which something was folded or adjusted since.
 func (b *Biller) wakeEnded(ctx context.Context, now time.Time) error {
+	b.mu.Lock()
+	due := time.Since(b.woken) >= b.cfg.LookEach
+	if due {
+		b.woken = time.Now()
+	}
+	b.mu.Unlock()
+	if !due {
+		return nil
+	}
 	_, err := b.db.Exec(ctx, `
 		INSERT INTO weir.chains AS h (key, due)
 		SELECT k.key, true FROM weir.periods p

@@ -56,26 +56,31 @@ func (b *Biller) Reconcile(ctx context.Context) error {
 func (b *Biller) windowsDue(ctx context.Context) ([]window, error) {
 	rows, err := b.db.Query(ctx, `
 		WITH w AS (
-			SELECT s.customer, s.meter, max(k.account_id) AS account, s.window_start, s.window_end,
-			       coalesce(sum(r.value) FILTER (WHERE r.state IN ('unknown', 'delivered', 'recorded')), 0)::bigint AS expected,
-			       coalesce(sum(r.value) FILTER (WHERE r.state = 'unknown'), 0)::bigint AS unsure,
-			       max(r.settled_at) AS newest,
-			       bool_or(r.state = 'unknown' OR (r.state = 'rejected' AND r.stamp IS NOT NULL AND NOT r.replaced)) AS trouble,
-			       count(r.id) > 0 AS any
+			SELECT s.customer, s.meter, s.window_start, s.window_end, max(k.account_id) AS account, array_agg(s.id) AS segments
 			FROM weir.segments s JOIN weir.keys k ON k.key = s.key
-			LEFT JOIN weir.reports r ON r.segment = s.id AND NOT r.replaced
-			WHERE s.window_end > $1::timestamptz - interval '35 days'
-			GROUP BY s.customer, s.meter, s.window_start, s.window_end)
-		SELECT w.customer, w.meter, m.meter, w.account, w.window_start, w.window_end, w.expected, w.unsure, w.newest
-		FROM w JOIN weir.meters m ON m.event_name = w.meter AND m.active
-		LEFT JOIN LATERAL (SELECT max(x.read_at) AS at FROM weir.summaries x WHERE x.customer = w.customer AND x.meter = w.meter AND x.starts = w.window_start) last ON true
-		LEFT JOIN weir.stops p ON p.cause = 'restored'
-		WHERE w.window_start < $1::timestamptz - interval '5 minutes' AND (
-			(w.any AND w.window_end > $1 AND coalesce(last.at, w.window_start) <= $1::timestamptz - CASE WHEN w.trouble THEN interval '1 hour' ELSE interval '24 hours' END)
-			OR (w.any AND w.window_end <= $1::timestamptz - $2::interval AND coalesce(last.at, '-infinity') < w.window_end + $2::interval)
-			OR (w.any AND m.suspect_at IS NOT NULL AND coalesce(last.at, '-infinity') < m.suspect_at AND w.window_end > $1::timestamptz - interval '3 days')
-			OR (p.since IS NOT NULL AND coalesce(last.at, '-infinity') < p.since AND w.window_end > $1::timestamptz - interval '3 days'))
-		ORDER BY w.window_end LIMIT $3`, b.now(), summarySettles, reconcileMost)
+			WHERE s.window_end > $1::timestamptz - interval '35 days' AND s.window_start < $1::timestamptz - interval '5 minutes'
+			GROUP BY 1, 2, 3, 4),
+		trouble AS (
+			SELECT DISTINCT s.customer, s.meter, s.window_start FROM weir.reports r JOIN weir.segments s ON s.id = r.segment
+			WHERE r.state IN ('unknown', 'rejected') AND NOT r.replaced AND r.stamp IS NOT NULL),
+		due AS MATERIALIZED (
+			SELECT w.*, m.meter AS meter_id FROM w
+			JOIN weir.meters m ON m.event_name = w.meter AND m.active
+			LEFT JOIN trouble t ON t.customer = w.customer AND t.meter = w.meter AND t.window_start = w.window_start
+			LEFT JOIN LATERAL (SELECT max(x.read_at) AS at FROM weir.summaries x WHERE x.customer = w.customer AND x.meter = w.meter AND x.starts = w.window_start) last ON true
+			LEFT JOIN weir.stops p ON p.cause = 'restored'
+			WHERE ((p.since IS NOT NULL AND coalesce(last.at, '-infinity') < p.since AND w.window_end > $1::timestamptz - interval '3 days')
+				OR (EXISTS (SELECT FROM weir.reports r WHERE r.segment = ANY (w.segments)) AND (
+					(w.window_end > $1 AND coalesce(last.at, w.window_start) <= $1::timestamptz - CASE WHEN t.customer IS NOT NULL THEN interval '1 hour' ELSE interval '24 hours' END)
+					OR (w.window_end <= $1::timestamptz - $2::interval AND coalesce(last.at, '-infinity') < w.window_end + $2::interval)
+					OR (m.suspect_at IS NOT NULL AND coalesce(last.at, '-infinity') < m.suspect_at AND w.window_end > $1::timestamptz - interval '3 days'))))
+			ORDER BY w.window_end LIMIT $3)
+		SELECT d.customer, d.meter, d.meter_id, d.account, d.window_start, d.window_end, coalesce(x.expected, 0), coalesce(x.unsure, 0), x.newest
+		FROM due d CROSS JOIN LATERAL (
+			SELECT sum(r.value) FILTER (WHERE r.state IN ('unknown', 'delivered', 'recorded'))::bigint AS expected,
+			       sum(r.value) FILTER (WHERE r.state = 'unknown')::bigint AS unsure, max(r.settled_at) AS newest
+			FROM weir.reports r WHERE r.segment = ANY (d.segments) AND NOT r.replaced) x
+		ORDER BY d.window_end`, b.now(), summarySettles, reconcileMost)
 	if err != nil {
 		return nil, fmt.Errorf("find windows to compare: %w", err)
 	}

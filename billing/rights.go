@@ -99,7 +99,7 @@ func (e *Endpoint) MissingEvents() []string {
 // wantedEvents are the types that hints reads.
 func wantedEvents() []string {
 	return []string{
-		"checkout.session.completed", "customer.created", "customer.updated", "customer.deleted",
+		"checkout.session.completed", "customer.updated", "customer.deleted",
 		"customer.subscription.created", "customer.subscription.updated", "customer.subscription.deleted",
 		"customer.subscription.paused", "customer.subscription.resumed",
 		"invoice.created", "invoice.finalized", "invoice.voided", "invoice.paid", "invoice.marked_uncollectible", "price.updated",

@@ -229,3 +229,4 @@ CREATE TRIGGER keep_rows BEFORE DELETE ON weir.late FOR EACH ROW EXECUTE FUNCTIO
 CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON weir.forgiven FOR EACH ROW EXECUTE FUNCTION weir.keep_ledger();
 CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON weir.adjustments FOR EACH ROW EXECUTE FUNCTION weir.keep_ledger();
 CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON weir.mapping_log FOR EACH ROW EXECUTE FUNCTION weir.keep_ledger();
+CREATE INDEX reports_trouble ON weir.reports (segment) WHERE state IN ('unknown', 'rejected') AND NOT replaced;

@@ -44,19 +44,32 @@ CREATE FUNCTION weir.unsealed(p weir.periods) RETURNS text
       AND (n.sealed < coalesce(p.cut, p.ends) OR n.applied < p.change)
 $$;
 
--- Closes the closing periods that nothing more is expected of, and those whose deadline has come: their record names
--- the nodes that were given up. Carries are set again, the final links planned, the books made. Returns how many.
-CREATE FUNCTION weir.finish_close(p_now timestamptz, p_most integer) RETURNS bigint
+-- Looks at the next p_most closing periods after an id and closes those that nothing more is expected of, and those
+-- whose deadline has come: their record names what was given up. Carries are set again, the books made, the final links
+-- planned. Returns the last id that was looked at, NULL when none is left, and how many were closed.
+CREATE FUNCTION weir.finish_close(p_now timestamptz, p_after bigint, p_most integer, OUT last bigint, OUT closed bigint)
     LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids  bigint[];
-    v_gave text[];
-    v_keys bigint[];
-    r      record;
+    v_all    bigint[];
+    v_ids    bigint[];
+    v_gave   text[];
+    v_keys   bigint[];
+    v_sealed timestamptz;
+    r        record;
 BEGIN
+    closed := 0;
     PERFORM FROM weir.fold FOR UPDATE;
     PERFORM weir.drain_voids(p_now);
+    SELECT array_agg(x.id ORDER BY x.id) INTO v_all FROM (
+        SELECT p.id FROM weir.periods p WHERE p.state = 'closing' AND p.id > p_after ORDER BY p.id LIMIT p_most) x;
+    IF v_all IS NULL THEN
+        RETURN;
+    END IF;
+    last := v_all[cardinality(v_all)];
+    -- Where every node is live, one look at the last to seal tells most periods that must wait.
+    SELECT CASE WHEN bool_and(n.state = 'live') THEN min(n.sealed) ELSE 'infinity' END INTO v_sealed
+        FROM weir.nodes n WHERE n.state IN ('live', 'reaping', 'reaped');
     SELECT array_agg(x.id ORDER BY x.id), array_agg(x.gave ORDER BY x.id) INTO v_ids, v_gave FROM (
         SELECT y.id, y.gave FROM (
             SELECT p.id, p.ends, weir.close_deadline(p) <= p_now AS overdue,
@@ -64,11 +77,12 @@ BEGIN
                        CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.held h ON h.key = k.key WHERE k.period_id = p.id) THEN 'reservations held' END,
                        CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.inbox i ON i.key = k.key
                                           WHERE k.period_id = p.id OR k.period_id IN (SELECT v.id FROM weir.periods v WHERE v.state = 'void' AND v.replaced_by = p.id)) THEN 'rows in the inbox' END), '') AS gave
-            FROM weir.periods p WHERE p.state = 'closing') y
-        WHERE y.gave IS NULL OR y.overdue
-        ORDER BY y.ends LIMIT p_most) x;
+            FROM weir.periods p
+            WHERE p.id = ANY (v_all)
+              AND (coalesce(v_sealed, 'infinity') >= coalesce(p.cut, p.ends) OR p.ends <= p_now - interval '20 minutes')) y
+        WHERE y.gave IS NULL OR y.overdue) x;
     IF v_ids IS NULL THEN
-        RETURN 0;
+        RETURN;
     END IF;
     SELECT coalesce(array_agg(k.key ORDER BY k.key), '{}') INTO v_keys FROM weir.keys k WHERE k.period_id = ANY (v_ids);
     UPDATE weir.periods p SET state = 'closed', closed_at = p_now, given_up = x.gave
@@ -84,7 +98,7 @@ BEGIN
         PERFORM weir.settle_invoice(r.invoice, p_now);
     END LOOP;
     PERFORM weir.plan_links(v_keys, p_now, 'close');
-    RETURN cardinality(v_ids);
+    closed := cardinality(v_ids);
 END $$;
 
 -- Sets what later periods opened with again, ceilings included, once the period that they carry from is closed.
