@@ -62,10 +62,18 @@ func (f *features) with(names []string) *features {
 	return out
 }
 
+// at returns the account's slot of a feature, or nil where it was not met yet.
+func (a *account) at(i int) *slot {
+	if all := a.slots.Load(); all != nil && uint(i) < uint(len(*all)) {
+		return (*all)[i]
+	}
+	return nil
+}
+
 // slotAt returns the account's slot of a feature, made where it is missing.
 func (a *account) slotAt(i int, feature string) *slot {
-	if all := a.slots.Load(); all != nil && i < len(*all) && (*all)[i] != nil {
-		return (*all)[i]
+	if s := a.at(i); s != nil {
+		return s
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

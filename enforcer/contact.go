@@ -81,9 +81,9 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 func (e *Enforcer) install(s *slot, k *usage.Key) {
 	line := e.journal.Take(k.Key, journal.KeyHash(k.Account, k.Feature, k.Starts), uint64(k.Own))
 	c := newCounter(s, k, line, viewOf(k, e.catalog.Load()))
+	c.reaches(k.Ends.UnixNano(), e.clock)
 	owes := c.back > 0
 	c.usedAt = e.clock.mono.Load()
-	c.free(e.journal)
 	e.register(c)
 	s.cur.Store(c)
 	if owes {
@@ -211,9 +211,9 @@ func (e *Enforcer) adoptCurrent(s *slot, k *usage.Key) {
 			return
 		}
 	}
-	c.end.Store(k.Ends.UnixNano())
-	c.reopen()
 	c.view.Store(viewOf(k, e.catalog.Load()))
+	c.reaches(k.Ends.UnixNano(), e.clock)
+	c.reopen()
 	if !k.InPlan {
 		c.mu.Lock()
 		c.cutAll()

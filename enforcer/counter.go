@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -15,14 +16,16 @@ import (
 // It always holds lim + over = total + left + held + back. The word is changed by anybody; everything under mu by
 // whoever holds mu; ver, lim, tight and what is in flight by the one operation that holds the operation lock.
 type counter struct {
-	word *atomic.Uint64
-	base *atomic.Uint64 // checkpoint of the total, moved with the word by everything but the fast path
+	// What an admitted call reads, in one cache line.
+	line  *journal.Slot // the word, and its checkpoint: moved with the word by everything but the fast path
+	until atomic.Int64  // business time up to which the fast path may spend: end, or never
+	view  atomic.Pointer[view]
+	low   atomic.Uint32 // with less left than this the lease is extended in the background
+	dirty atomic.Bool
 
-	end     atomic.Int64  // business time at which admission under this key ends
-	low     atomic.Uint64 // with less left than this the lease is extended in the background
-	view    atomic.Pointer[view]
+	freed   bool         // the journal's slot goes back with the counter; guarded by Enforcer.dueMu
+	end     atomic.Int64 // business time at which admission under this key ends
 	refusal atomic.Pointer[refusal]
-	dirty   atomic.Bool
 	next    *counter // in the list of dirty counters
 	waiting atomic.Int64
 	rate    atomic.Int64 // units per second, recent
@@ -32,7 +35,6 @@ type counter struct {
 
 	slot *slot
 	key  int64
-	line *journal.Slot
 
 	mu        sync.Mutex // never held across I/O
 	busy      bool       // the operation lock
@@ -53,18 +55,24 @@ type counter struct {
 	usedAt    int64 // monotonic, of the last batch that found it changed
 }
 
+// never is the until of a counter that the fast path leaves alone: the database decides, or a clock is read at every
+// call.
+const never = math.MinInt64
+
 // view is what a decision needs beside the counter's own count. Never changed once stored.
 type view struct {
-	terms    *Terms
-	inPlan   bool
-	strict   bool
-	proceed  bool // a spent lease goes on while the database is away
-	ceiling  int64
-	others   int64
-	folded   int64
-	free     int64
-	overage  int64
-	adjusted int64
+	terms     *Terms
+	limit     int64 // the terms' included units, and whether there are such: here because decisions read them
+	unlimited bool
+	inPlan    bool
+	strict    bool
+	proceed   bool // a spent lease goes on while the database is away
+	others    int64
+	folded    int64
+	free      int64
+	overage   int64
+	adjusted  int64
+	ceiling   int64
 }
 
 // refusal is remembered until something changes, for a second at most.
@@ -76,9 +84,10 @@ type refusal struct {
 }
 
 func newCounter(s *slot, k *usage.Key, line *journal.Slot, v *view) *counter {
-	c := &counter{word: line.Word(), base: line.Base(), slot: s, key: k.Key, line: line}
-	c.end.Store(k.Ends.UnixNano())
+	c := &counter{slot: s, key: k.Key, line: line}
 	c.view.Store(v)
+	c.end.Store(k.Ends.UnixNano())
+	c.until.Store(never)
 	c.ver, c.lim, c.tight = k.Ver, k.Lim, k.Tight
 	c.sent, c.acked = k.Own, k.Own
 	if rest := k.Lim - k.Own; rest < 0 {
@@ -86,11 +95,23 @@ func newCounter(s *slot, k *usage.Key, line *journal.Slot, v *view) *counter {
 	} else if k.Tight || rest >= maxLeft {
 		c.back = rest
 	} else if rest > 0 {
-		credit(c.word, 0, uint64(rest))
-		c.low.Store(uint64(rest) / 2)
+		credit(c.word(), 0, uint64(rest))
+		c.low.Store(uint32(rest / 2))
 	}
 	return c
 }
+
+// reaches sets the end of admission, and with it how long the fast path may spend. The view has been stored.
+func (c *counter) reaches(end int64, clock *coarse) {
+	c.end.Store(end)
+	if clock.custom != nil || c.view.Load().strict {
+		end = never
+	}
+	c.until.Store(end)
+}
+
+// word is spent<<32 | left.
+func (c *counter) word() *atomic.Uint64 { return c.line.Word() }
 
 // free gives the journal's slot back once nobody can reach the counter any more: a call that was about to spend
 // still holds it, and must never meet another key's word.
@@ -103,22 +124,29 @@ func (c *counter) free(j *journal.Journal) {
 func (c *counter) total() int64 { return int64(c.line.Total()) }
 
 // checkpoint moves the base to the total. The caller holds mu.
-func (c *counter) checkpoint() { c.base.Store(c.line.Total()) }
+func (c *counter) checkpoint() { c.line.Base().Store(c.line.Total()) }
 
 // take is the fast path: spend n of what is left.
 func (c *counter) take(e *Enforcer, n int64) bool {
-	after, ok := spend(c.word, uint64(n))
+	after, ok := spend(c.word(), uint64(n))
 	if !ok {
 		return false
 	}
-	if left(after) < c.low.Load() {
+	if left(after) < uint64(c.low.Load()) || !c.dirty.Load() {
+		c.noted(e, after)
+	}
+	runtime.KeepAlive(c)
+	return true
+}
+
+// noted is what an admitted call does beside counting, once per lease and once per batch.
+func (c *counter) noted(e *Enforcer, after uint64) {
+	if left(after) < uint64(c.low.Load()) {
 		e.extendSoon(c)
 	}
 	if !c.dirty.Load() {
 		e.markDirty(c)
 	}
-	runtime.KeepAlive(c)
-	return true
 }
 
 // serve answers a request from what is left.
@@ -129,7 +157,7 @@ func (c *counter) serve(e *Enforcer, r request) bool {
 	case r.spend > 0:
 		return c.take(e, r.spend)
 	default:
-		return left(c.word.Load()) >= uint64(r.need)
+		return left(c.word().Load()) >= uint64(r.need)
 	}
 }
 
@@ -143,7 +171,7 @@ func (c *counter) fill(e *Enforcer, r request) bool {
 	}
 	c.over += r.spend + r.hold
 	c.held += r.hold
-	credit(c.word, uint64(r.spend), 0)
+	credit(c.word(), uint64(r.spend), 0)
 	c.checkpoint()
 	c.mu.Unlock()
 	if r.spend > 0 && !c.dirty.Load() {
@@ -155,7 +183,7 @@ func (c *counter) fill(e *Enforcer, r request) bool {
 // cutAll takes what is left into back and voids what is in flight. The caller holds mu.
 func (c *counter) cutAll() {
 	c.epoch++
-	c.back += int64(cut(c.word))
+	c.back += int64(cut(c.word()))
 	c.low.Store(0)
 	c.checkpoint()
 }
@@ -183,7 +211,7 @@ func (c *counter) reopen() {
 func (c *counter) retireIdle(since int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy || c.sealed || c.dirty.Load() || c.usedAt > since || !c.tight || left(c.word.Load()) > 0 ||
+	if c.busy || c.sealed || c.dirty.Load() || c.usedAt > since || !c.tight || left(c.word().Load()) > 0 ||
 		c.back > 0 || c.over > 0 || c.held > 0 || c.acked < c.total() || c.waiting.Load() > 0 {
 		return false
 	}
@@ -281,16 +309,22 @@ func (c *counter) unlock() {
 }
 
 // decide builds the decision of an admitted call, or the standing of the account where none was made.
-func (v *view) decide(own int64) Decision {
-	d := Decision{Allowed: true, Reason: OK, Terms: v.terms, Limit: v.terms.Included, Unlimited: v.terms.Unlimited}
+func (v *view) decide(own int64) (d Decision) {
+	v.into(&d, own)
+	return d
+}
+
+// into is decide without a copy: d is the zero Decision.
+func (v *view) into(d *Decision, own int64) {
 	counted := v.others + own
+	d.Allowed, d.Reason, d.Terms = true, OK, v.terms
 	d.Used = counted + v.adjusted
-	fresh := max(0, counted-v.folded)
-	if v.terms.Unlimited {
-		return d
+	if v.unlimited {
+		d.Unlimited = true
+		return
 	}
-	room := max(0, v.terms.Included-v.free)
+	fresh, room := max(0, counted-v.folded), max(0, v.limit-v.free)
+	d.Limit = v.limit
 	d.Remaining = max(0, room-fresh)
 	d.Overage = v.overage + max(0, fresh-room)
-	return d
 }

@@ -183,10 +183,10 @@ func (ex *exchange) apply(e *Enforcer, a usage.LeaseAnswer) (owes, changed bool)
 			c.back += a.Got
 			return true, false
 		}
-		credit(c.word, uint64(ex.req.spend), uint64(a.Got-ex.req.spend-ex.req.hold))
+		credit(c.word(), uint64(ex.req.spend), uint64(a.Got-ex.req.spend-ex.req.hold))
 		c.held += ex.req.hold
 		c.checkpoint()
-		c.low.Store(uint64(a.Got) / 2)
+		c.low.Store(uint32(a.Got / 2))
 		ex.paid = true
 		return false, ex.req.spend > 0
 	}
@@ -219,11 +219,11 @@ func (c *counter) operation(r request, want int64, give bool) *exchange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !ex.extend {
-		c.back += int64(cut(c.word))
+		c.back += int64(cut(c.word()))
 		c.low.Store(0)
 		c.checkpoint()
 	}
-	room := maxLeft - int64(left(c.word.Load())) - units
+	room := maxLeft - int64(left(c.word().Load())) - units
 	ex.epoch = c.epoch
 	ex.call = usage.LeaseCall{
 		Key: c.key, Ver: c.ver, Back: c.back, Over: c.over, Units: units,

@@ -260,6 +260,10 @@ func (e *Enforcer) settleEnded() {
 func (e *Enforcer) forgetCounter(c *counter) {
 	e.dueMu.Lock()
 	e.unscheduleLocked(c)
+	if !c.freed {
+		c.freed = true
+		c.free(e.journal)
+	}
 	e.dueMu.Unlock()
 	e.byKey.Compute(c.key, func(now *counter, loaded bool) (*counter, xsync.ComputeOp) {
 		if loaded && now == c {

@@ -73,11 +73,11 @@ func (e *Enforcer) Standing(account, feature string) (d Decision, known bool) {
 	if !ok || i < 0 {
 		return Decision{}, false
 	}
-	all := a.slots.Load()
-	if all == nil || i >= len(*all) || (*all)[i] == nil {
+	s := a.at(i)
+	if s == nil {
 		return Decision{}, false
 	}
-	c := (*all)[i].cur.Load()
+	c := s.cur.Load()
 	if c == nil || e.clock.now() >= c.end.Load() {
 		return Decision{}, false
 	}

@@ -100,7 +100,7 @@ func (e *Enforcer) returnIdle() {
 			return true
 		}
 		c.mu.Lock()
-		idle := !c.tight && !c.sealed && !c.busy && left(c.word.Load()) > 0 && c.usedAt > 0 && mono-c.usedAt > int64(idleAfter)
+		idle := !c.tight && !c.sealed && !c.busy && left(c.word().Load()) > 0 && c.usedAt > 0 && mono-c.usedAt > int64(idleAfter)
 		owes := c.back > 0 && !c.busy
 		c.mu.Unlock()
 		if idle {

@@ -215,7 +215,7 @@ func (s *stage) outstanding(a *actor) int64 {
 	var sum int64
 	a.e.byKey.Range(func(_ int64, c *counter) bool {
 		c.mu.Lock()
-		sum += int64(left(c.word.Load())) + c.total() - c.acked
+		sum += int64(left(c.word().Load())) + c.total() - c.acked
 		c.mu.Unlock()
 		return true
 	})
@@ -287,7 +287,7 @@ func (s *stage) check() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.ver >= 0 { // else the stored lease is another one, and the next operation adopts it
-				require.Equal(s.t, c.lim+c.over, c.total()+int64(left(c.word.Load()))+c.held+c.back, "lim + over = total + left + held + back")
+				require.Equal(s.t, c.lim+c.over, c.total()+int64(left(c.word().Load()))+c.held+c.back, "lim + over = total + left + held + back")
 			}
 			require.GreaterOrEqual(s.t, c.back, int64(0))
 			require.GreaterOrEqual(s.t, c.over, int64(0))

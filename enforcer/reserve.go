@@ -80,11 +80,11 @@ func (c *counter) reserve(n int64) bool {
 		return false
 	}
 	for {
-		w := c.word.Load()
+		w := c.word().Load()
 		if uint64(n) > left(w) {
 			return false
 		}
-		if c.word.CompareAndSwap(w, w-uint64(n)) {
+		if c.word().CompareAndSwap(w, w-uint64(n)) {
 			c.held += n
 			return true
 		}
@@ -174,10 +174,10 @@ func (c *counter) release(e *Enforcer, n, spent int64) {
 	c.held -= n
 	rest := n - spent
 	if c.tight || c.busy || c.sealed || e.isAway() {
-		credit(c.word, uint64(spent), 0)
+		credit(c.word(), uint64(spent), 0)
 		c.back += rest
 	} else {
-		credit(c.word, uint64(spent), uint64(rest))
+		credit(c.word(), uint64(spent), uint64(rest))
 		rest = 0
 	}
 	c.checkpoint()
@@ -197,7 +197,7 @@ func (c *counter) release(e *Enforcer, n, spent int64) {
 func (c *counter) overrun(e *Enforcer, n int64) {
 	c.mu.Lock()
 	c.over += n
-	credit(c.word, uint64(n), 0)
+	credit(c.word(), uint64(n), 0)
 	c.checkpoint()
 	c.mu.Unlock()
 	if !c.dirty.Load() {

@@ -118,6 +118,7 @@ func (e *Enforcer) strictDecision(s *slot, a *usage.StrictAnswer) Decision {
 	} else if a.Included != nil {
 		v.terms.Included = *a.Included
 	}
+	v.limit, v.unlimited = v.terms.Included, v.terms.Unlimited
 	return v.decide(0)
 }
 

@@ -27,7 +27,7 @@ func viewOf(k *usage.Key, catalog *plans.Catalog) *view {
 		}
 	}
 	return &view{
-		terms: t, inPlan: k.InPlan, strict: k.Enforce == "strict", proceed: k.WhenAway == "continue", ceiling: k.Ceiling,
+		terms: t, limit: t.Included, unlimited: t.Unlimited, inPlan: k.InPlan, strict: k.Enforce == "strict", proceed: k.WhenAway == "continue", ceiling: k.Ceiling,
 		others: k.Others, folded: k.Folded, free: k.Free, overage: k.Overage, adjusted: k.Adjusted,
 	}
 }

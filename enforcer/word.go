@@ -24,6 +24,10 @@ func spend(word *atomic.Uint64, n uint64) (after uint64, ok bool) {
 	}
 }
 
+// totalOf is the cumulative usage that a word and its checkpoint say. The checkpoint is loaded before the word: one
+// that is newer than the word would wrap.
+func totalOf(word, base uint64) int64 { return int64(base + uint64(uint32(word>>32)-uint32(base))) }
+
 // cut takes everything that is left, without counting it. A consumer that was late fails its compare-and-swap.
 func cut(word *atomic.Uint64) uint64 {
 	for {
