@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -94,19 +95,24 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// run is the program. It returns when its command is done, or ctx ends.
-func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
-	var c commands
-	helped := false
-	parser, err := kong.New(&c,
+// newParser reads command lines into c. helped is set once help was printed.
+func newParser(c *commands, env func(string) string, stdout, stderr io.Writer, helped *bool) (*kong.Kong, error) {
+	return kong.New(c,
 		kong.Name("worker"),
 		kong.Description("Weir's back office: folds usage, closes periods, reports overage to Stripe, keeps plans in sync.\n\n"+
 			"Exit codes: 0 done, 1 failed, 2 wrong flags or files, 3 done and something needs a person."),
 		kong.Writers(stdout, stderr),
-		kong.Exit(func(int) { helped = true }),
+		kong.Exit(func(int) { *helped = true }),
 		kong.Resolvers(settings.Environment(env)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
+}
+
+// run is the program. It returns when its command is done, or ctx ends.
+func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
+	var c commands
+	helped := false
+	parser, err := newParser(&c, env, stdout, stderr, &helped)
 	if err != nil {
 		return fmt.Errorf("read the command line: %w", err)
 	}
@@ -130,12 +136,23 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	})
 }
 
+// leastConns is how many connections the jobs and pages of a worker may have where the URL says nothing: a machine's
+// few processors say nothing of how long they wait for Stripe and the database.
+const leastConns = 16
+
 // open connects to the database.
 func (c *call) open() (*pgxpool.Pool, error) {
 	if c.DatabaseURL == "" {
 		return nil, usageError{errors.New("DATABASE_URL is not set: give it the database's URL, postgres://user:password@host:5432/name")}
 	}
-	pool, err := pgxpool.New(c.ctx, c.DatabaseURL)
+	cfg, err := pgxpool.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("DATABASE_URL: %w", err)}
+	}
+	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
+		cfg.MaxConns = max(cfg.MaxConns, leastConns)
+	}
+	pool, err := pgxpool.NewWithConfig(c.ctx, cfg)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("DATABASE_URL: %w", err)}
 	}
