@@ -79,9 +79,8 @@ func (a *API) admit(w http.ResponseWriter, c *authCall, v verdict) int {
 	}
 	switch {
 	case d == nil:
-		w.Header()["Cache-Control"] = []string{"no-store"}
-		w.WriteHeader(http.StatusOK)
-		return http.StatusOK
+		w.Header()["Cache-Control"] = a.noStore // a remembered 200 would count nothing
+		return http.StatusOK                    // which net/http sends
 	case c.nginx:
 		return nginx(w, out, *d)
 	}

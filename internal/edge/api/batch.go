@@ -6,24 +6,23 @@ import (
 	"strconv"
 
 	"github.com/weirhq/weir/enforcer"
-	"github.com/weirhq/weir/internal/edge/wire"
 )
 
 // batch answers a list of calls, each on its own and in order, as a list of the same length: {"status": 200,
 // "decision": …} or {"status": …, "problem": …}, with what the call alone would have been answered.
-func (a *API) batch(ctx context.Context, w http.ResponseWriter, calls []wire.Call) int {
+func (a *API) batch(ctx context.Context, w http.ResponseWriter, s *scratch) int {
 	ctx, cancel := context.WithTimeout(ctx, requestTime) // each call has its own bound, and they add up
 	defer cancel()
 	out := a.cfg.Enforcer.Answers(a.cfg.Draft)
-	body := make([]byte, 0, 240*len(calls)+16)
-	body = append(body, '[')
-	for i := range calls {
+	body := append(s.out[:0], '[')
+	for i := range s.calls {
 		if i > 0 {
 			body = append(body, ',', '\n')
 		}
-		body = a.element(body, out, a.decide(ctx, &calls[i]))
+		body = a.element(body, out, a.decide(ctx, &s.calls[i]))
 	}
-	return send(w, append(body, ']', '\n'))
+	s.out = append(body, ']', '\n')
+	return a.send(w, s.out)
 }
 
 func (a *API) element(body []byte, out enforcer.Answers, v verdict) []byte {

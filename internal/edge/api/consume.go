@@ -13,22 +13,24 @@ const consumeFields = wire.Account | wire.Feature | wire.Units | wire.Rate | wir
 
 // consume answers POST /v1/consume.
 func (a *API) consume(w http.ResponseWriter, r *http.Request) int {
-	calls, list, status := a.parse(w, r, wire.Shape{
+	s := a.take()
+	defer a.putBack(s)
+	list, status := a.parse(w, r, s, wire.Shape{
 		Allowed: consumeFields, Required: wire.Account | wire.Feature, Most: MaxBatch,
 	})
 	if status != 0 {
 		return status
 	}
 	if keys := r.Header["Idempotency-Key"]; len(keys) > 0 {
-		if list || len(keys) > 1 || calls[0].Has&wire.Key != 0 {
+		if list || len(keys) > 1 || s.calls[0].Has&wire.Key != 0 {
 			return invalid(w, "The header Idempotency-Key goes with one call, once: in a list, give each call its own member idempotency_key.")
 		}
-		calls[0].Key, calls[0].Has = keys[0], calls[0].Has|wire.Key
+		s.calls[0].Key, s.calls[0].Has = keys[0], s.calls[0].Has|wire.Key
 	}
 	if list {
-		return a.batch(r.Context(), w, calls)
+		return a.batch(r.Context(), w, s)
 	}
-	return a.answer(w, a.decide(r.Context(), &calls[0]))
+	return a.answer(w, s, a.decide(r.Context(), &s.calls[0]))
 }
 
 // verdict is what became of a call: a fault, a decision about the rate that refuses, or one about the quota.
@@ -74,7 +76,7 @@ func (a *API) rate(ctx context.Context, c *wire.Call) (v verdict) {
 }
 
 // answer writes a verdict.
-func (a *API) answer(w http.ResponseWriter, v verdict) int {
+func (a *API) answer(w http.ResponseWriter, s *scratch, v verdict) int {
 	if v.err != nil {
 		return a.fail(w, v.err)
 	}
@@ -84,7 +86,8 @@ func (a *API) answer(w http.ResponseWriter, v verdict) int {
 		out.Refuse(w, *d)
 		return out.Status(*d)
 	}
-	return send(w, append(v.quota.AppendJSON(make([]byte, 0, 256)), '\n'))
+	s.out = append(v.quota.AppendJSON(s.out[:0]), '\n')
+	return a.send(w, s.out)
 }
 
 // fail answers an error of the enforcer.

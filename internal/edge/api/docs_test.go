@@ -27,7 +27,7 @@ func TestThePageTellsOfEveryRouteAndEveryProblem(t *testing.T) {
 		require.Contains(t, page, "\n### "+code.(string)+"\n", "a problem's type leads there")
 	}
 	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(page, -1) {
-		_, _, err := wire.Parse([]byte(block[1]), wire.Shape{Allowed: wire.Account | wire.Feature | wire.Units, Required: wire.Account | wire.Feature})
+		_, _, err := wire.Parse(nil, []byte(block[1]), wire.Shape{Allowed: wire.Account | wire.Feature | wire.Units, Required: wire.Account | wire.Feature})
 		require.NoError(t, err, block[1])
 		require.True(t, json.Valid([]byte(block[1])))
 	}

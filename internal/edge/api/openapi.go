@@ -11,5 +11,5 @@ import (
 var description []byte
 
 func (a *API) describe(w http.ResponseWriter, _ *http.Request) int {
-	return send(w, description)
+	return a.send(w, description)
 }

@@ -85,7 +85,7 @@ func TestTheParserTakesWhatTheDescriptionDescribes(t *testing.T) {
 		`{"account":"a","feature":"f","Units":1}`:                false,
 		`{"account":"a","feature":"f","price":{"amount":"0.4"}}`: false,
 	} {
-		_, _, err := wire.Parse([]byte(body), wire.Shape{
+		_, _, err := wire.Parse(nil, []byte(body), wire.Shape{
 			Allowed:  wire.Account | wire.Feature | wire.Units | wire.Rate | wire.Caller | wire.Key,
 			Required: wire.Account | wire.Feature,
 		})

@@ -6,32 +6,57 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/weirhq/weir/internal/edge/problem"
 	"github.com/weirhq/weir/internal/edge/wire"
 )
 
-// parse reads a request's body. status is 0 when it could; otherwise the request is answered already.
-func (a *API) parse(w http.ResponseWriter, r *http.Request, s wire.Shape) (calls []wire.Call, list bool, status int) {
-	body, err := read(w, r)
-	if err != nil {
-		return nil, false, invalid(w, unreadable(err))
-	}
-	calls, list, err = wire.Parse(body, s)
-	if err != nil {
-		return nil, false, invalid(w, "The body can't be used: "+err.Error()+".")
-	}
-	return calls, list, 0
+// scratch is what a request reads and writes with. It is used again by later ones: a batch would otherwise make
+// garbage of some forty kilobytes.
+type scratch struct {
+	in, out []byte
+	calls   []wire.Call
 }
 
-func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	limited := http.MaxBytesReader(w, r.Body, MaxBody)
-	if n := r.ContentLength; n >= 0 && n <= MaxBody {
-		body := make([]byte, n)
-		_, err := io.ReadFull(limited, body)
-		return body, err
+// mostKept is the size of what is kept for later requests.
+const mostKept = 512 << 10
+
+func (a *API) take() *scratch {
+	if s, ok := a.scratches.Get().(*scratch); ok {
+		return s
 	}
-	return io.ReadAll(limited)
+	return &scratch{in: make([]byte, 0, 512), out: make([]byte, 0, 512), calls: make([]wire.Call, 0, 1)}
+}
+
+func (a *API) putBack(s *scratch) {
+	clear(s.calls[:cap(s.calls)]) // texts of callers are not kept
+	if cap(s.out) <= mostKept {
+		a.scratches.Put(s)
+	}
+}
+
+// parse reads a request's body into s.calls. status is 0 when it could; otherwise the request is answered already.
+func (a *API) parse(w http.ResponseWriter, r *http.Request, s *scratch, shape wire.Shape) (list bool, status int) {
+	var err error
+	if s.in, err = read(s.in[:0], w, r); err != nil {
+		return false, invalid(w, unreadable(err))
+	}
+	calls, list, err := wire.Parse(s.calls, s.in, shape)
+	if err != nil {
+		return false, invalid(w, "The body can't be used: "+err.Error()+".")
+	}
+	s.calls = calls
+	return list, 0
+}
+
+func read(into []byte, w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if n := r.ContentLength; n >= 0 && n <= MaxBody { // net/http reads no further
+		into = slices.Grow(into, int(n))[:n]
+		_, err := io.ReadFull(r.Body, into)
+		return into, err
+	}
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 }
 
 func unreadable(err error) string {

@@ -14,24 +14,26 @@ import (
 // reserve answers POST /v1/reserve: the plan's rate, and then units set aside. The answer is the decision with the
 // reservation's id and state.
 func (a *API) reserve(w http.ResponseWriter, r *http.Request) int {
-	calls, _, status := a.parse(w, r, wire.Shape{
+	s := a.take()
+	defer a.putBack(s)
+	_, status := a.parse(w, r, s, wire.Shape{
 		Allowed:  wire.Account | wire.Feature | wire.Units | wire.Rate | wire.Caller,
 		Required: wire.Account | wire.Feature | wire.Units,
 	})
 	if status != 0 {
 		return status
 	}
-	c := &calls[0]
+	c := &s.calls[0]
 	v := a.rate(r.Context(), c)
 	if v.err != nil || v.rate.Reason != "" && !v.rate.Allowed {
-		return a.answer(w, v)
+		return a.answer(w, s, v)
 	}
 	held, err := a.cfg.Enforcer.Reserve(r.Context(), c.Account, c.Feature, c.Units)
 	var refused *enforcer.RefusedError
 	switch {
 	case errors.As(err, &refused):
 		v.quota = refused.Decision
-		return a.answer(w, v)
+		return a.answer(w, s, v)
 	case err != nil:
 		return a.fail(w, err)
 	}
@@ -39,13 +41,15 @@ func (a *API) reserve(w http.ResponseWriter, r *http.Request) int {
 	left := held.Decision()
 	left.Remaining = max(0, left.Remaining-c.Units) // nobody else can have what is set aside
 	a.cfg.Enforcer.Answers(a.cfg.Draft).Headers(w.Header(), v.rate, left)
-	return send(w, reserved(kept.id, "open", held.Decision()))
+	return a.send(w, reserved(kept.id, "open", held.Decision()))
 }
 
 // settle answers POST /v1/reservations/{id}/settle: what was used is counted, in the period of the reservation. A
 // reservation that is closed keeps its outcome, which is answered again.
 func (a *API) settle(w http.ResponseWriter, r *http.Request) int {
-	calls, _, status := a.parse(w, r, wire.Shape{Allowed: wire.Units, Required: wire.Units})
+	s := a.take()
+	defer a.putBack(s)
+	_, status := a.parse(w, r, s, wire.Shape{Allowed: wire.Units, Required: wire.Units})
 	if status != 0 {
 		return status
 	}
@@ -55,7 +59,7 @@ func (a *API) settle(w http.ResponseWriter, r *http.Request) int {
 	}
 	kept.mu.Lock()
 	defer kept.mu.Unlock()
-	d, err := kept.held.Settle(context.WithoutCancel(r.Context()), calls[0].Units)
+	d, err := kept.held.Settle(context.WithoutCancel(r.Context()), s.calls[0].Units)
 	if err != nil {
 		return a.fail(w, err)
 	}
@@ -88,7 +92,7 @@ func (a *API) cancel(w http.ResponseWriter, r *http.Request) int {
 
 func (a *API) outcome(w http.ResponseWriter, kept *reservation, d enforcer.Decision) int {
 	a.cfg.Enforcer.Answers(a.cfg.Draft).Headers(w.Header(), enforcer.Decision{}, d)
-	return send(w, reserved(kept.id, kept.state, d))
+	return a.send(w, reserved(kept.id, kept.state, d))
 }
 
 // reserved is {"reservation": id, "state": …} and the decision's members.
@@ -113,6 +117,8 @@ func (a *API) empty(w http.ResponseWriter, r *http.Request) int {
 	if r.ContentLength == 0 {
 		return 0
 	}
-	_, _, status := a.parse(w, r, wire.Shape{})
+	s := a.take()
+	defer a.putBack(s)
+	_, status := a.parse(w, r, s, wire.Shape{})
 	return status
 }

@@ -33,12 +33,13 @@ func (a *API) usage(w http.ResponseWriter, r *http.Request) int {
 		body = append(problem.AppendString(body, f), ':')
 		body = d.AppendJSON(body)
 	}
-	return send(w, append(body, '}', '}', '\n'))
+	w.Header()["Cache-Control"] = a.noStore
+	return a.send(w, append(body, '}', '}', '\n'))
 }
 
 // healthz answers while the process serves.
 func (a *API) healthz(w http.ResponseWriter, _ *http.Request) int {
-	return send(w, []byte("{\"status\":\"ok\"}\n"))
+	return a.send(w, []byte("{\"status\":\"ok\"}\n"))
 }
 
 // readyz answers 200 when calls are decided, also by policy while the database is away, and 503 with the reason
@@ -54,5 +55,5 @@ func (a *API) readyz(w http.ResponseWriter, _ *http.Request) int {
 	if a.cfg.Enforcer.Stats().Away {
 		database = "away"
 	}
-	return send(w, []byte(`{"status":"ready","database":"`+database+"\"}\n"))
+	return a.send(w, []byte(`{"status":"ready","database":"`+database+"\"}\n"))
 }

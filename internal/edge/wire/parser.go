@@ -12,6 +12,7 @@ type parser struct {
 	b     []byte
 	i     int
 	shape Shape
+	into  []Call
 	last  [fields]string // what calls of a list repeat is kept once
 }
 

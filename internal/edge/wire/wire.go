@@ -65,12 +65,12 @@ type Shape struct {
 }
 
 // Parse reads one call, or a list of 1 to Most of them; list tells which it was. The error is an *Error. Nothing in
-// the calls refers to body.
-func Parse(body []byte, s Shape) (calls []Call, list bool, err error) {
+// the calls refers to body. They are appended to into[:0], which may be nil.
+func Parse(into []Call, body []byte, s Shape) (calls []Call, list bool, err error) {
 	if !utf8.Valid(body) {
 		return nil, false, &Error{What: "the body is not UTF-8"}
 	}
-	p := &parser{b: body, shape: s}
+	p := &parser{b: body, shape: s, into: into[:0]}
 	calls, list, fault := p.body()
 	if fault != nil {
 		before := body[:min(p.i, len(body))]
@@ -88,7 +88,7 @@ func (p *parser) body() (calls []Call, list bool, fault *Error) {
 	p.space()
 	switch p.peek() {
 	case '{':
-		calls = make([]Call, 1)
+		calls = append(p.into, Call{})
 		if fault = p.object(&calls[0]); fault == nil {
 			fault = p.end()
 		}
@@ -110,7 +110,7 @@ func (p *parser) body() (calls []Call, list bool, fault *Error) {
 }
 
 func (p *parser) list() (calls []Call, fault *Error) {
-	calls = make([]Call, 0, min(p.shape.Most, bytes.Count(p.b, []byte("{"))))
+	calls = p.into
 	for {
 		p.space()
 		if p.peek() == ']' && len(calls) == 0 {

@@ -19,12 +19,12 @@ var shape = wire.Shape{
 
 func TestCallsAreRead(t *testing.T) {
 	t.Parallel()
-	calls, list, err := wire.Parse([]byte(` {"account" : "acme\u00e9\n", "units":-12,`+"\n"+`"feature":"日本","rate":false,"caller":"k","idempotency_key":"i"} `), shape)
+	calls, list, err := wire.Parse(nil, []byte(` {"account" : "acme\u00e9\n", "units":-12,`+"\n"+`"feature":"日本","rate":false,"caller":"k","idempotency_key":"i"} `), shape)
 	require.NoError(t, err)
 	require.False(t, list)
 	require.Equal(t, []wire.Call{{Has: shape.Allowed, Account: "acmeé\n", Feature: "日本", Units: -12, Caller: "k", Key: "i"}}, calls)
 
-	calls, list, err = wire.Parse([]byte(`[{"account":"a","feature":"f"},{"feature":"g","account":"b","units":9223372036854775807}]`), shape)
+	calls, list, err = wire.Parse(nil, []byte(`[{"account":"a","feature":"f"},{"feature":"g","account":"b","units":9223372036854775807}]`), shape)
 	require.NoError(t, err)
 	require.True(t, list)
 	require.Equal(t, []wire.Call{
@@ -66,16 +66,16 @@ func TestAFaultIsNamedWithItsPlace(t *testing.T) {
 		`[` + one + one + `]`:           `call 2, line 1, column 31: a comma or the end of the list is missing`,
 		"\xff":                          "the body is not UTF-8",
 	} {
-		_, _, err := wire.Parse([]byte(body), shape)
+		_, _, err := wire.Parse(nil, []byte(body), shape)
 		var fault *wire.Error
 		require.ErrorAs(t, err, &fault, body)
 		require.Equal(t, want, err.Error(), body)
 	}
-	_, _, err := wire.Parse([]byte("["+strings.Repeat(one+",", 3)+one+"]"), shape)
+	_, _, err := wire.Parse(nil, []byte("["+strings.Repeat(one+",", 3)+one+"]"), shape)
 	require.EqualError(t, err, "call 4, line 1, column 92: the list has more than 3 calls: send several requests")
-	_, _, err = wire.Parse([]byte("["+one+"]"), wire.Shape{Allowed: shape.Allowed})
+	_, _, err = wire.Parse(nil, []byte("["+one+"]"), wire.Shape{Allowed: shape.Allowed})
 	require.EqualError(t, err, "line 1, column 1: this route takes one JSON object, no list")
-	_, _, err = wire.Parse([]byte(one), wire.Shape{Allowed: wire.Units})
+	_, _, err = wire.Parse(nil, []byte(one), wire.Shape{Allowed: wire.Units})
 	require.EqualError(t, err, `line 1, column 2: the member "account" is unknown: this route takes units`)
 }
 
@@ -85,7 +85,7 @@ func FuzzAcceptedBodiesMeanWhatJSONMeans(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		calls, list, err := wire.Parse(body, shape)
+		calls, list, err := wire.Parse(nil, body, shape)
 		if err != nil {
 			var fault *wire.Error
 			if !errors.As(err, &fault) {
