@@ -224,3 +224,19 @@ func TestATrialThatIsExtendedMovesItsUnitsBack(t *testing.T) {
 	w.work()
 	require.EqualValues(t, 357, w.number("SELECT free + overage FROM weir.totals WHERE key = $1", key), "what nodes count under the void row follows")
 }
+
+func TestCase08TheSessionsTimeZoneChangesNothing(t *testing.T) {
+	t.Parallel()
+	// The period begins in the hour that New York skips, and ends in daylight saving time.
+	begin := at("2026-03-08T07:15:30Z")
+	w := newWorld(t, setup{sim: stripesim.Config{Start: begin}, timeZone: "America/New_York"})
+	customer, key := w.over("acme", 40)
+	require.Equal(t, "America/New_York", w.text("SHOW timezone"))
+	end := begin.AddDate(0, 1, 0)
+	w.advance(end.Add(-time.Hour), 25*day)
+	w.node.use("acme", 2)
+	w.advance(end.Add(2*time.Hour), 20*time.Minute)
+	require.EqualValues(t, 42, w.billed(customer))
+	require.Equal(t, book{Overage: 42, Invoiced: 42}, w.book(key))
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id WHERE k.key = $1 AND starts = $2 AND ends = $3", key, begin, end))
+}

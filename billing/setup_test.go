@@ -73,15 +73,16 @@ type world struct {
 }
 
 type setup struct {
-	sim     stripesim.Config
-	file    string
-	noHooks bool
-	tune    func(*billing.ClientConfig)
+	sim      stripesim.Config
+	file     string
+	noHooks  bool
+	timeZone string // of the database's sessions
+	tune     func(*billing.ClientConfig)
 }
 
 func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
-	w := &world{T: t, db: pgtest.Pool(t, migrated(t)), prices: map[string]string{}}
+	w := &world{T: t, db: openDatabase(t, s.timeZone), prices: map[string]string{}}
 	mux := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if h := w.hook.Load(); h != nil {
 			(*h).ServeHTTP(rw, r)
@@ -125,6 +126,21 @@ func newWorld(t *testing.T, s setup) *world {
 	w.catalogue()
 	w.node = w.newNode()
 	return w
+}
+
+func openDatabase(t *testing.T, zone string) *pgxpool.Pool {
+	t.Helper()
+	url := migrated(t)
+	if zone == "" {
+		return pgtest.Pool(t, url)
+	}
+	cfg, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	cfg.ConnConfig.RuntimeParams["timezone"] = zone
+	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	return db
 }
 
 func migrated(t testing.TB) string {

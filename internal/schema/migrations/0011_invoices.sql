@@ -34,11 +34,11 @@ BEGIN
         JOIN weir.books b ON b.key = s.key AND NOT b.final
         LEFT JOIN weir.subscriptions u ON u.subscription = s.subscription
         WHERE s.subscription = i.subscription
-          AND (EXISTS (SELECT FROM weir.invoice_lines n WHERE n.invoice = p_invoice AND n.meter = s.meter
-                       AND n.starts < s.window_end AND n.ends > s.window_start
-                       AND n.ends >= least(s.window_end, coalesce(u.ended_at, 'infinity')) - interval '1 second')
-               OR (i.billing_reason = 'subscription_cycle' AND i.created >= s.window_end - interval '1 second')
-               OR (u.ended_at IS NOT NULL AND i.created >= u.ended_at - interval '1 second'))
+          -- An invoice of before the end may show the window's line all the same, with nothing on it yet.
+          AND i.created >= least(s.window_end, coalesce(u.ended_at, 'infinity')) - interval '1 second'
+          AND (i.billing_reason = 'subscription_cycle' OR u.ended_at IS NOT NULL
+               OR EXISTS (SELECT FROM weir.invoice_lines n WHERE n.invoice = p_invoice AND n.meter = s.meter
+                          AND n.starts < s.window_end AND n.ends > s.window_start))
           -- every stretch of the key is over
           AND NOT EXISTS (SELECT FROM weir.segments o LEFT JOIN weir.subscriptions ou ON ou.subscription = o.subscription
                           WHERE o.key = s.key AND o.id > s.id AND o.subscription <> s.subscription AND ou.ended_at IS NULL
