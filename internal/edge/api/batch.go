@@ -14,14 +14,16 @@ func (a *API) batch(ctx context.Context, w http.ResponseWriter, s *scratch) int 
 	ctx, cancel := context.WithTimeout(ctx, requestTime) // each call has its own bound, and they add up
 	defer cancel()
 	out := a.cfg.Enforcer.Answers(a.cfg.Draft)
-	body := append(s.out[:0], '[')
+	body := s.out[:0]
+	body = append(body, '[')
 	for i := range s.calls {
 		if i > 0 {
 			body = append(body, ',', '\n')
 		}
 		body = a.element(body, out, a.decide(ctx, &s.calls[i]))
 	}
-	s.out = append(body, ']', '\n')
+	body = append(body, ']', '\n')
+	s.out = body
 	return a.send(w, s.out)
 }
 

@@ -114,9 +114,7 @@ func serveBenchmark(url string) error {
 			return err
 		}
 		addrs = append(addrs, l.Addr().String())
-		s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-		defer func() { _ = s.Close() }()
-		go func() { _ = s.Serve(l) }()
+		go func() { _ = (&http.Server{Handler: h, ReadHeaderTimeout: time.Minute}).Serve(l) }() // ends with the process
 	}
 	fmt.Println(strings.Join(addrs, " "))
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {

@@ -193,6 +193,24 @@ func (p *parser) text(name string, last *string) (string, *Error) {
 
 func (p *parser) whole(name string) (int64, *Error) {
 	at := p.i
+	n := int64(0)
+	for p.i < len(p.b) && p.i-at < 18 && '0' <= p.b[p.i] && p.b[p.i] <= '9' { // 18 digits can't overflow
+		n = 10*n + int64(p.b[p.i]-'0')
+		p.i++
+	}
+	if digits := p.i - at; digits == 1 || digits > 1 && p.b[at] != '0' {
+		switch p.peek() {
+		case ',', '}', ' ', '\t', '\n', '\r':
+			return n, nil
+		}
+	}
+	p.i = at
+	return p.odd(name)
+}
+
+// odd reads a number that is not just a few digits, or says what is wrong with it.
+func (p *parser) odd(name string) (int64, *Error) {
+	at := p.i
 	for p.i < len(p.b) && strings.IndexByte("+-.eE0123456789", p.b[p.i]) >= 0 {
 		p.i++
 	}

@@ -88,7 +88,8 @@ func (p *parser) body() (calls []Call, list bool, fault *Error) {
 	p.space()
 	switch p.peek() {
 	case '{':
-		calls = append(p.into, Call{})
+		calls = p.into
+		calls = append(calls, Call{})
 		if fault = p.object(&calls[0]); fault == nil {
 			fault = p.end()
 		}
