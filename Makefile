@@ -24,8 +24,8 @@ help: ## Print this
 		printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 .PHONY: setup
-setup: ## Install what this machine lacks (PostgreSQL)
-	@scripts/setup
+setup: ## Install what this machine lacks (PostgreSQL; with RACE=1 a C compiler)
+	@scripts/setup $(if $(RACE),race)
 
 .PHONY: demo
 demo: setup build ## A month in under a minute: traffic, overage, invoice (ARGS=--stay keeps it running)
@@ -37,7 +37,7 @@ test: setup ## Run the tests (RACE=1 with the race detector)
 	go test $(if $(RACE),-race) -timeout $(TIMEOUT) $(if $(RUN),-run '$(RUN)') $(PKG)
 
 .PHONY: race
-race: ## Run the tests with the race detector (needs a C compiler)
+race: ## Run the tests with the race detector
 	@$(MAKE) --no-print-directory test RACE=1
 
 .PHONY: bench
