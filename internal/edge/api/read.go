@@ -30,7 +30,7 @@ func (a *API) take() *scratch {
 }
 
 func (a *API) putBack(s *scratch) {
-	clear(s.calls[:cap(s.calls)]) // texts of callers are not kept
+	clear(s.calls) // texts of callers are not kept
 	if cap(s.out) <= mostKept {
 		a.scratches.Put(s)
 	}
@@ -44,6 +44,7 @@ func (a *API) parse(w http.ResponseWriter, r *http.Request, s *scratch, shape wi
 	}
 	calls, list, err := wire.Parse(s.calls, s.in, shape)
 	if err != nil {
+		clear(s.calls[:cap(s.calls)]) // how many were read is not told
 		return false, invalid(w, "The body can't be used: "+err.Error()+".")
 	}
 	s.calls = calls
