@@ -57,3 +57,32 @@ func shown(text string) []string {
 	}
 	return out
 }
+
+// Each kind of finding that the code raises is in the document that every finding points to.
+func TestEachKindOfFindingIsExplained(t *testing.T) {
+	t.Parallel()
+	document, err := os.ReadFile("../../docs/troubleshooting.md")
+	require.NoError(t, err)
+	kinds := map[string]bool{}
+	for _, pattern := range []string{"../../billing/*.go", "../../usage/*.go", "../../jobs/*.go", "../../internal/schema/migrations/*.sql"} {
+		sources, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, source := range sources {
+			if strings.HasSuffix(source, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(source)
+			require.NoError(t, err)
+			for _, m := range raised.FindAllStringSubmatch(string(text), -1) {
+				kinds[m[1]+m[2]+m[3]] = true
+			}
+		}
+	}
+	require.Greater(t, len(kinds), 25)
+	for kind := range kinds {
+		require.Contains(t, string(document), "`"+kind+"`")
+	}
+}
+
+// raised are the ways in which a finding is written down.
+var raised = regexp.MustCompile(`weir\.find\('([a-z_]+)'|finding\{kind: "([a-z_]+)"|\.say\("([a-z_]+)"`)
