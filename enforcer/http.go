@@ -40,26 +40,46 @@ func (e *Enforcer) Answers(draft bool) Answers {
 // the rate, Quota-Limit, Quota-Remaining and Quota-Reset (whole seconds until the period ends) of the one about the
 // quota. A zero Decision, and a limit that does not exist, set nothing.
 func (a Answers) Headers(h http.Header, rate, quota Decision) {
-	values := make([]string, 0, 5) // one array for all: headers hold slices
-	set := func(name, value string) {
-		values = append(values, value)
-		h[name] = values[len(values)-1 : len(values) : len(values)]
-	}
+	var f fields
 	if hasRate(&rate) {
-		set(headerRateLimit, strconv.FormatInt(rate.Limit, 10))
-		set(headerRateRemaining, strconv.FormatInt(rate.Remaining, 10))
+		f.add(headerRateLimit, rate.Limit)
+		f.add(headerRateRemaining, rate.Remaining)
 	}
 	if quota.Terms != nil {
 		if hasQuota(&quota) {
-			set(headerQuotaLimit, strconv.FormatInt(quota.Limit, 10))
-			set(headerQuotaRemaining, strconv.FormatInt(quota.Remaining, 10))
+			f.add(headerQuotaLimit, quota.Limit)
+			f.add(headerQuotaRemaining, quota.Remaining)
 		}
 		if !quota.Terms.ResetsAt.IsZero() {
-			set(headerQuotaReset, strconv.FormatInt(a.untilReset(quota.Terms), 10))
+			f.add(headerQuotaReset, a.untilReset(quota.Terms))
 		}
 	}
+	f.set(h)
 	if a.draft {
 		a.draftFields(h, &rate, &quota)
+	}
+}
+
+// fields gathers headers whose values are numbers, so that all of them cost two allocations.
+type fields struct {
+	n     int
+	names [5]string
+	ends  [5]int
+	len   int
+	text  [5 * len("-9223372036854775808")]byte
+}
+
+func (f *fields) add(name string, value int64) {
+	f.len = len(strconv.AppendInt(f.text[:f.len], value, 10))
+	f.names[f.n], f.ends[f.n] = name, f.len
+	f.n++
+}
+
+func (f *fields) set(h http.Header) {
+	text, values, at := string(f.text[:f.len]), make([]string, f.n), 0
+	for i := range f.n {
+		values[i], at = text[at:f.ends[i]], f.ends[i]
+		h[f.names[i]] = values[i : i+1 : i+1]
 	}
 }
 
