@@ -45,8 +45,14 @@ func sweepEntry(ctx context.Context, dir string, runAs account) error {
 		return sweepFolder(ctx, dir)
 	case strings.HasPrefix(name, unlockedPrefix) && ownedBy(dir, runAs):
 		info, err := os.Lstat(dir)
-		if err != nil || time.Since(info.ModTime()) < unlockedAge {
-			return nil // gone meanwhile, or about to get its name
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // it just got its name
+		}
+		if err != nil {
+			return err
+		}
+		if time.Since(info.ModTime()) < unlockedAge {
+			return nil // about to get its name
 		}
 		return os.RemoveAll(dir)
 	default:
