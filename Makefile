@@ -9,7 +9,7 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools/go.mod
 
 # make demo ARGS=--stay, make test PKG=./plans, make test RUN=TestName,
-# make bench BENCHTIME=1s
+# make microbench BENCHTIME=1s, make bench ARGS="-only hot"
 ARGS ?=
 PKG ?= ./...
 RUN ?=
@@ -41,8 +41,31 @@ race: ## Run the tests with the race detector
 	@$(MAKE) --no-print-directory test RACE=1
 
 .PHONY: bench
-bench: setup ## Run the benchmarks (BENCH=regexp BENCHTIME=1s; compare runs with benchstat)
+bench: setup ## The table of targets beside the peers (ARGS="-only hot -rounds 9")
+	cd bench && go run . $(ARGS)
+
+.PHONY: microbench
+microbench: setup ## Run the Go benchmarks (BENCH=regexp BENCHTIME=1s; compare runs with benchstat)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout $(TIMEOUT) $(PKG)
+
+.PHONY: chaos
+chaos: setup ## Long forms of the tests that kill processes and break the database (up to 40 minutes)
+	WEIR_CHAOS=1 go test -count=1 -run 'Processes|Kill|Faults|Case30' -timeout 40m -v ./enforcer
+
+.PHONY: soak
+soak: setup build ## Half an hour of traffic, kills and cuts while months pass, then every number compared (ARGS="-for 2m")
+	cd bench && go run ./soak $(ARGS)
+
+.PHONY: growth
+growth: setup ## Start-up, memory and flush time from 1,000 accounts up (ARGS="-most 1000000")
+	cd bench && go run ./growth $(ARGS)
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target briefly (FUZZTIME=10s)
+	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		for name in $$(grep -h '^func Fuzz' $$pkg/*_test.go | sed 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/'); do \
+			echo "$$pkg $$name"; go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; done
 
 .PHONY: lint
 lint: ## Check style and the rules of the layout
