@@ -65,13 +65,13 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	}
 	_, _ = fmt.Fprintf(stdout, "enforcer: serving on %s\n", settings.Where(l))
 	var g runner.Group
-	serve(&g, l, newServer(handler, logger), start, o.StopTimeout)
+	serve(&g, l, newServer(handler, logger), start, o.StopTimeout, handler.Drain)
 	if o.upstream != nil {
 		front, err := settings.Listen(ctx, "WEIR_PROXY_ADDR", o.ProxyAddr, "", true) // it is there to be reached
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
-		serve(&g, front, newProxy(&o, e, logger), start, o.StopTimeout)
+		serve(&g, front, newProxy(&o, e, logger), start, o.StopTimeout, func(context.Context) {})
 		_, _ = fmt.Fprintf(stdout, "enforcer: proxying on %s to %s\n", settings.Where(front), o.upstream)
 	}
 	starting, cancel := context.WithCancel(ctx)
@@ -87,8 +87,8 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	return errors.Join(err, e.Stop(ending))
 }
 
-// serve adds a server to the group. At the end it takes no new calls and answers those that it has.
-func serve(g *runner.Group, l net.Listener, server *http.Server, start *starter, stopTime time.Duration) {
+// serve adds a server to the group. At the end it drains, takes no new calls and answers those that it has.
+func serve(g *runner.Group, l net.Listener, server *http.Server, start *starter, stopTime time.Duration, drain func(context.Context)) {
 	g.Add(func() error {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve on %s: %w", settings.Where(l), err)
@@ -98,6 +98,7 @@ func serve(g *runner.Group, l net.Listener, server *http.Server, start *starter,
 		start.say("The enforcer stops.")
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 		defer cancel()
+		drain(ctx)
 		if err := server.Shutdown(ctx); err != nil {
 			_ = server.Close() // what is still open has had its time
 		}

@@ -70,3 +70,39 @@ func TestACallInFlightIsAnsweredBeforeTheProcessEnds(t *testing.T) {
 	require.Contains(t, string(rest), `"used":7`)
 	require.NoError(t, <-ended)
 }
+
+func TestReservationsCanBeSettledWhileTheProcessEnds(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"DATABASE_URL": schematest.URL(t), "WEIR_PLANS": planFile(t, testPlans), "WEIR_JOURNAL_DIR": t.TempDir(), "WEIR_STOP_TIMEOUT": "2m"}
+	s := boot(t, env).ready()
+	const call = `{"account":"acme","feature":"events","units":5}`
+	id := s.post("/v1/reserve", call).json(t)["reservation"].(string)
+	ended := make(chan error, 1)
+	go func() { ended <- s.stop() }()
+	require.Eventually(t, func() bool { return s.get("/readyz").status == 503 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.post("/v1/consume", call).status == 503 }, 20*time.Second, time.Millisecond)
+	for _, path := range []string{"/v1/consume", "/v1/reserve", "/v1/auth?feature=events"} {
+		a := s.post(path, call)
+		require.Equal(t, 503, a.status, path)
+		require.Equal(t, "unavailable", a.json(t)["error"])
+	}
+	used := s.get("/v1/usage/acme").json(t)["features"].(map[string]any)["events"].(map[string]any)["used"].(float64)
+	a := s.post("/v1/reservations/"+id+"/settle", `{"units":3}`)
+	require.Equal(t, 200, a.status, a.body)
+	require.NoError(t, <-ended)
+
+	again := boot(t, env).ready()
+	after := again.get("/v1/usage/acme").json(t)["features"].(map[string]any)["events"].(map[string]any)["used"].(float64)
+	require.InDelta(t, used+3, after, 0)
+}
+
+func TestAForgottenReservationGoesBackAtTheEnd(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"DATABASE_URL": schematest.URL(t), "WEIR_PLANS": planFile(t, testPlans), "WEIR_JOURNAL_DIR": t.TempDir(), "WEIR_STOP_TIMEOUT": "1s"}
+	s := boot(t, env).ready()
+	require.Equal(t, 200, s.post("/v1/reserve", `{"account":"acme","feature":"events","units":50}`).status)
+	_ = s.stop() // a loaded machine may need more than the second
+	env["WEIR_STOP_TIMEOUT"] = "20s"
+	again := boot(t, env).ready()
+	require.Equal(t, 200, again.post("/v1/consume", `{"account":"acme","feature":"events","units":50}`).status)
+}

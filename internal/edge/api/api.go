@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,6 +53,7 @@ type API struct {
 
 	reservations *reservations
 	questions    questions
+	draining     atomic.Bool
 	scratches    sync.Pool
 	json         []string // values of headers, shared and never changed
 	noStore      []string
@@ -79,19 +81,20 @@ type Route struct {
 	Method string // empty: any
 	Path   string // a pattern of http.ServeMux
 	Open   bool   // needs no token
+	spends bool   // is not answered any more while the API drains
 	handle handle
 }
 
 // Routes lists every route.
 func (a *API) Routes() []Route {
 	return []Route{
-		{Method: http.MethodPost, Path: "/v1/consume", handle: a.consume},
-		{Method: http.MethodPost, Path: "/v1/reserve", handle: a.reserve},
+		{Method: http.MethodPost, Path: "/v1/consume", spends: true, handle: a.consume},
+		{Method: http.MethodPost, Path: "/v1/reserve", spends: true, handle: a.reserve},
 		{Method: http.MethodPost, Path: "/v1/reservations/{id}/settle", handle: a.settle},
 		{Method: http.MethodPost, Path: "/v1/reservations/{id}/cancel", handle: a.cancel},
 		{Method: http.MethodGet, Path: "/v1/usage/{account}", handle: a.usage},
-		{Path: "/v1/auth", handle: a.auth},
-		{Path: authPrefix + "{feature}/", handle: a.authByPath},
+		{Path: "/v1/auth", spends: true, handle: a.auth},
+		{Path: authPrefix + "{feature}/", spends: true, handle: a.authByPath},
 		{Method: http.MethodGet, Path: "/openapi.json", Open: true, handle: a.describe},
 		{Method: http.MethodGet, Path: "/healthz", Open: true, handle: a.healthz},
 		{Method: http.MethodGet, Path: "/readyz", Open: true, handle: a.readyz},
@@ -162,6 +165,9 @@ func (a *API) dispatch(path string, routes []Route) http.Handler {
 			}
 			if !route.Open && !a.token.admits(r) {
 				return unauthorized(w)
+			}
+			if route.spends && a.draining.Load() {
+				return a.fail(w, enforcer.ErrUnavailable)
 			}
 			return route.handle(w, r)
 		}

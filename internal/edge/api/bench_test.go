@@ -43,6 +43,7 @@ func BenchmarkSidecar(b *testing.B) {
 		checks              float64
 	}{
 		{"hello", s.hello, "GET / HTTP/1.1\r\nHost: weir\r\n\r\n", 1},
+		{"helloPOST", s.hello, post(call), 1}, // what net/http itself takes for a body
 		{"GET", s.weir, "GET /v1/auth?feature=events HTTP/1.1\r\nHost: weir\r\nX-Weir-Account: acme\r\n\r\n", 1},
 		{"POST", s.weir, post(call), 1},
 		{"batch", s.weir, post(batch), 100},

@@ -105,7 +105,7 @@ func serveBenchmark(url string) error {
 	}
 	var addrs []string
 	for _, h := range []http.Handler{
-		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }),
+		http.HandlerFunc(hello),
 		weir,
 		http.HandlerFunc(processorTime),
 	} {
@@ -121,6 +121,11 @@ func serveBenchmark(url string) error {
 		return err
 	}
 	return e.Stop(ctx)
+}
+
+func hello(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	_, _ = io.WriteString(w, "hello")
 }
 
 func processorTime(w http.ResponseWriter, _ *http.Request) {
