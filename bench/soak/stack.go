@@ -193,6 +193,9 @@ func (s *stack) startProcesses(ctx context.Context) error {
 	if err := s.worker.start(); err != nil {
 		return err
 	}
+	if err := until(ctx, "the worker", s.worker.ready); err != nil { // it publishes the plans
+		return err
+	}
 	s.stripe.AddWebhook(stripesim.Webhook{URL: "http://" + s.worker.addr + "/stripe/webhook", Secret: hookSecret})
 	for i := range nodeCount {
 		p, err := s.process("enforcer", nil, "WEIR_JOURNAL_DIR="+filepath.Join(s.dir, fmt.Sprint("journal-", i)))
