@@ -37,44 +37,6 @@ func TestDatabaseURLNamesTheServer(t *testing.T) {
 	}
 }
 
-func TestTemplatesOnDatabaseURL(t *testing.T) {
-	server := fastServer(t)
-	url := server.URL("postgres")
-	t.Setenv("DATABASE_URL", url)
-	migrations := 0
-	migrate := func(ctx context.Context, url string) error {
-		migrations++
-		return exec(ctx, url, "CREATE TABLE migrated (id int)")
-	}
-
-	t.Run("a build that was killed is not taken for a template", func(t *testing.T) {
-		copied := pgtest.Migrated(t, "key", migrate)
-		require.NoError(t, exec(t.Context(), copied, "INSERT INTO migrated VALUES (1)"))
-		templates := databases(t, url, "weir_template_")
-		require.Len(t, templates, 1)
-
-		killed := "weir_building_" + templates[0][len("weir_template_"):]
-		require.NoError(t, exec(t.Context(), url, "ALTER DATABASE "+templates[0]+" RENAME TO "+killed))
-		copied = pgtest.Migrated(t, "key", migrate)
-		require.NoError(t, exec(t.Context(), copied, "INSERT INTO migrated VALUES (1)"))
-		require.Equal(t, 2, migrations)
-	})
-	t.Run("another key is another template", func(t *testing.T) {
-		copied := pgtest.Migrated(t, "other key", func(context.Context, string) error { return nil })
-		require.Error(t, exec(t.Context(), copied, "SELECT FROM migrated"))
-	})
-	t.Run("a template of yesterday is built again", func(t *testing.T) {
-		for _, name := range databases(t, url, "weir_template_") {
-			older := "weir_template_1000000000" + name[len("weir_template_1000000000"):]
-			require.NoError(t, exec(t.Context(), url, "ALTER DATABASE "+name+" RENAME TO "+older))
-		}
-		before := migrations
-		pgtest.Migrated(t, "key", migrate)
-		require.Equal(t, before+1, migrations)
-		require.Len(t, databases(t, url, "weir_template_"), 1, "the old ones are dropped")
-	})
-}
-
 func TestLeftoversAreDroppedOnlyIfOldUnusedAndOurs(t *testing.T) {
 	server := fastServer(t)
 	url := server.URL("postgres")
