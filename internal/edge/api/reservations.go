@@ -15,6 +15,8 @@ const (
 	// maxKept bounds the reservations in memory, closed ones included. Past it the oldest closed one is forgotten; the
 	// enforcer bounds the open ones below it.
 	maxKept = 200_000
+	// maxSpared is how many open ones are passed over, at each new one, in the search for a closed one to forget.
+	maxSpared = 64
 )
 
 // reservations remembers what was reserved by the ids that callers were given. They are random: an id is the right to
@@ -22,7 +24,8 @@ const (
 type reservations struct {
 	mu   sync.Mutex
 	byID map[string]*reservation
-	// order holds them by age, oldest first; those that are forgotten leave by the front.
+	// order holds them by age, oldest first, but for open ones that were passed over; those that are forgotten leave by
+	// the front.
 	order []*reservation
 }
 
@@ -45,14 +48,29 @@ func (rs *reservations) add(held *enforcer.Reservation, now time.Time) *reservat
 	r := &reservation{id: rand.Text(), made: now, held: held, state: "open"}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	for len(rs.order) > 0 && (now.Sub(rs.order[0].made) > keptFor || len(rs.order) >= maxKept) {
-		delete(rs.byID, rs.order[0].id)
+	for spared := 0; len(rs.order) > 0 && (now.Sub(rs.order[0].made) > keptFor || len(rs.order) >= maxKept); {
+		oldest := rs.order[0]
 		rs.order[0] = nil
 		rs.order = rs.order[1:]
+		if spared < maxSpared && now.Sub(oldest.made) <= keptFor && oldest.mayBeOpen() {
+			spared++
+			rs.order = append(rs.order, oldest)
+			continue
+		}
+		delete(rs.byID, oldest.id)
 	}
 	rs.byID[r.id] = r
 	rs.order = append(rs.order, r)
 	return r
+}
+
+// mayBeOpen reports whether it is open, or just being settled or cancelled.
+func (r *reservation) mayBeOpen() bool {
+	if !r.mu.TryLock() {
+		return true
+	}
+	defer r.mu.Unlock()
+	return r.state == "open"
 }
 
 // find returns the reservation of an id, or nil.
