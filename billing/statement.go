@@ -112,11 +112,17 @@ func inSnapshot(ctx context.Context, db usage.DB, read func(pgx.Tx) error) error
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it has written nothing
+	if _, err := tx.Exec(ctx, statementSettings); err != nil {
+		return err
+	}
 	if err := read(tx); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
 }
+
+// statementSettings keep the planner from reading whole tables on a bad guess, and from compiling.
+const statementSettings = "SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
 
 const statementLines = `
 	WITH a AS MATERIALIZED (SELECT x.id, weir.period_at(x.id, $2) AS running FROM weir.accounts x WHERE x.account = $1),
@@ -166,9 +172,10 @@ const (
 	WHERE x.key = ANY ($1) ORDER BY x.key, i.created, l.line`
 )
 
-// StatementQueries are the statements that ReadStatement runs, so that tests can look at their plans.
+// StatementQueries are what ReadStatement runs, so that tests can look at the plans: first the settings of its
+// transaction, then its queries.
 func StatementQueries() []string {
-	return []string{statementLines, statementFresh, statementDays, statementInvoices}
+	return []string{statementSettings, statementLines, statementFresh, statementDays, statementInvoices}
 }
 
 func (s *Statement) readLines(ctx context.Context, tx pgx.Tx) error {

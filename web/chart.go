@@ -28,6 +28,9 @@ func barOf(l *billing.StatementLine) bar {
 	}
 	whole := max(*l.Included, l.Used, 1)
 	b := bar{Included: scale(l.Free, whole, barWidth), Over: scale(l.Overage, whole, barWidth), Mark: -1}
+	if l.Free > 0 {
+		b.Included = max(b.Included, 4) // a little is not nothing
+	}
 	if l.Overage > 0 {
 		b.Mark = b.Included
 		b.Over = max(b.Over, 4)

@@ -27,6 +27,9 @@ func percent(part, whole int64) string {
 	if whole <= 0 {
 		return ""
 	}
+	if part > 0 && !reaches(part, whole, 1) {
+		return "<1 %"
+	}
 	return count(decimal.NewFromInt(part).Mul(decimal.NewFromInt(100)).Div(decimal.NewFromInt(whole)).Floor().IntPart()) + " %"
 }
 

@@ -278,9 +278,11 @@ func (b builder) pace(l *billing.StatementLine, u unit) string {
 		return basis + fmt.Sprintf("you will have used about %s %s.", u.of(about(p.Used)), end)
 	}
 	if p.Overage > 0 && l.OverageOpen {
-		text := basis + fmt.Sprintf("you will have used about %s %s, %s more than included", u.of(about(p.Used)), end, count(about(p.Overage)))
+		used := max(about(p.Used), l.Used) // what is said adds up
+		over := max(used-*l.Included, l.Overage)
+		text := basis + fmt.Sprintf("you will have used about %s %s, %s more than included", u.of(used), end, count(over))
 		if c, ok := b.currency(l); ok && l.UnitAmount.Valid {
-			text += ": about " + c.whole(line(p.Overage, l.UnitAmount.Decimal)) + " of overage"
+			text += ": about " + c.whole(line(over, l.UnitAmount.Decimal)) + " of overage"
 		}
 		return text + "."
 	}
