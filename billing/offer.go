@@ -73,7 +73,10 @@ func (c *Client) Offer(ctx context.Context, catalog *plans.Catalog) (*Offer, err
 			return nil, fmt.Errorf("read the prices of meter %s: %w", sold.feature.Meter, err)
 		}
 	}
-	return o, o.readProducts(ctx, c)
+	if err := o.readProducts(ctx, c); err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // readNamed reads the prices that the file names: by id, and by lookup key.

@@ -42,8 +42,8 @@ func TestCommandsOnAnAccount(t *testing.T) {
 	require.EqualValues(t, 50, totals[0].Used)
 	_, err = p.fails(exitUsage, "adjust", "--reason", "too much", "acme", "events", "--", "-60")
 	require.ErrorContains(t, err, "usage show acme")
-	p.fails(exitUsage, "adjust", "--reason", " ", "acme", "events", "5")
-	p.fails(exitUsage, "adjust", "acme", "events", "5")
+	p.mustFail(exitUsage, "adjust", "--reason", " ", "acme", "events", "5")
+	p.mustFail(exitUsage, "adjust", "acme", "events", "5")
 
 	p.do("override", "--included", "60", "--reason", "a deal", "acme", "events")
 	a := spend(t, p.env["DATABASE_URL"], "acme", 11)
@@ -51,8 +51,8 @@ func TestCommandsOnAnAccount(t *testing.T) {
 	p.do("override", "--clear", "--reason", "the deal is over", "acme", "events")
 	a = spend(t, p.env["DATABASE_URL"], "acme", 11)
 	require.Equal(t, usage.StrictOK, a.Status)
-	p.fails(exitUsage, "override", "--included", "-1", "--reason", "x", "acme", "events")
-	p.fails(exitUsage, "override", "--reason", "x", "acme", "events")
+	p.mustFail(exitUsage, "override", "--included", "-1", "--reason", "x", "acme", "events")
+	p.mustFail(exitUsage, "override", "--reason", "x", "acme", "events")
 	_, err = p.fails(exitUsage, "override", "--included", "1", "--reason", "x", "acme", "evnts")
 	require.ErrorContains(t, err, `"evnts"`)
 
@@ -62,9 +62,9 @@ func TestCommandsOnAnAccount(t *testing.T) {
 	require.JSONEq(t, "[]", p.do("--json", "late"))
 	_, err = p.fails(exitUsage, "nodes", "give-up", "42")
 	require.ErrorIs(t, err, usage.ErrNotFound)
-	p.fails(exitUsage, "late", "release", "7", "--policy", "forgive", "--reason", "x")
+	p.mustFail(exitUsage, "late", "release", "7", "--policy", "forgive", "--reason", "x")
 	p.do("close-report", "--month", "2026-01")
-	p.fails(exitUsage, "close-report", "--month", "January")
+	p.mustFail(exitUsage, "close-report", "--month", "January")
 	_, err = p.fails(exitUsage, "settle", "acme")
 	require.ErrorContains(t, err, "STRIPE_API_KEY")
 	for _, name := range []string{"sync", "reconcile"} {
@@ -103,7 +103,7 @@ func TestShadowModeIsReported(t *testing.T) {
 	require.EqualValues(t, 25, all[0].Refused)
 	p.do("shadow", "--off", "acme")
 	require.JSONEq(t, "[]", p.do("--json", "usage", "shadow"))
-	p.fails(exitFailed, "shadow", "--off", "nobody")
+	p.mustFail(exitFailed, "shadow", "--off", "nobody")
 }
 
 func TestTheAdminRoutesNeedTheToken(t *testing.T) {

@@ -30,19 +30,19 @@ func (d *doctorCmd) Run(c *call) error {
 	cfg := doctor.Config{
 		DatabaseURL: c.DatabaseURL, ListenURL: d.ListenURL, Secrets: d.secrets, WebhookURL: d.WebhookURL, JournalDir: d.JournalDir, Logger: c.logger,
 	}
-	var before []doctor.Line
+	var lines []doctor.Line
 	var err error
 	if cfg.Stripe, err = d.client(); err != nil {
-		before = append(before, doctor.Line{Check: "stripe key", Level: doctor.Error, Message: err.Error(), Next: "set STRIPE_API_KEY to a restricted key"})
+		lines = append(lines, doctor.Line{Check: "stripe key", Level: doctor.Error, Message: err.Error(), Next: "set STRIPE_API_KEY to a restricted key"})
 	}
 	if d.Plans != "" {
 		if cfg.Catalog, err = plans.Load(d.Plans); err != nil {
-			before = append(before, doctor.Line{Check: "plans", Level: doctor.Error, Message: err.Error(), Next: "correct the plan file (docs/plan-file.md)"})
+			lines = append(lines, doctor.Line{Check: "plans", Level: doctor.Error, Message: err.Error(), Next: "correct the plan file (docs/plan-file.md)"})
 		}
 	}
 	ctx, stop := context.WithTimeout(c.ctx, d.Timeout)
 	defer stop()
-	lines := append(before, doctor.Examine(ctx, cfg)...)
+	lines = append(lines, doctor.Examine(ctx, cfg)...)
 	if err := c.print(lines, printLines(lines)); err != nil {
 		return err
 	}
@@ -53,6 +53,7 @@ func (d *doctorCmd) Run(c *call) error {
 			wrong++
 		case doctor.Warning:
 			warnings++
+		case doctor.OK:
 		}
 	}
 	if wrong > 0 || d.Strict && warnings > 0 {

@@ -130,7 +130,7 @@ func TestDoctorNamesEachBrokenSetUp(t *testing.T) {
 				require.True(p, ok)
 			})
 		}, doctor.Warning, "nodes", "journals were not recovered", "give-up"},
-		"restored": {func(p *place) { p.fails(exitDisagree, "restored") }, doctor.Error, "reports", "restored", "--go-on"},
+		"restored": {func(p *place) { p.mustFail(exitDisagree, "restored") }, doctor.Error, "reports", "restored", "--go-on"},
 		"another sender": {func(p *place) {
 			p.sql("INSERT INTO weir.customers (customer, livemode, seen_at, frozen) VALUES ('cus_1', true, now(), 'foreign')")
 		}, doctor.Error, "only sender", "did not send", "stop what else sends"},

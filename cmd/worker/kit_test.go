@@ -114,6 +114,13 @@ func (p *place) fails(code int, args ...string) (string, error) {
 	return out, err
 }
 
+// mustFail is fails where only the exit code counts.
+func (p *place) mustFail(code int, args ...string) {
+	p.Helper()
+	_, err := p.fails(code, args...)
+	require.Error(p, err)
+}
+
 // serving is a worker that serves.
 type serving struct {
 	*testing.T

@@ -91,9 +91,9 @@ func TestPushGoesOnWhereItWasBrokenOff(t *testing.T) {
 	p.stripe(stripesim.Config{})
 	// The meter is made, and its answer lost; then the price is refused.
 	p.sim.Faults().Inject(stripesim.Match{Method: http.MethodPost, Path: "/v1/billing/meters$", Count: 1}, stripesim.ExecuteAndFail(500))
-	p.fails(exitFailed, "plans", "push", "--price", "pro_monthly=49.00/month", "--yes")
+	p.mustFail(exitFailed, "plans", "push", "--price", "pro_monthly=49.00/month", "--yes")
 	p.sim.Faults().Inject(stripesim.Match{Method: http.MethodPost, Path: "/v1/prices$", Count: 1}, stripesim.Unavailable(503))
-	p.fails(exitFailed, "plans", "push", "--price", "pro_monthly=49.00/month", "--yes")
+	p.mustFail(exitFailed, "plans", "push", "--price", "pro_monthly=49.00/month", "--yes")
 	p.do("plans", "push", "--price", "pro_monthly=49.00/month", "--yes")
 	require.Empty(t, p.kinds())
 	n := 0
@@ -113,7 +113,7 @@ func TestPushRefusesWhatItCannotMean(t *testing.T) {
 	_, err = p.fails(exitUsage, "plans", "push", "--yes")
 	require.ErrorContains(t, err, "--live")
 	for _, bad := range []string{"pro_monthly=49.00", "pro_monthly=49.00/week", "pro_monthly=free/month", "other=1.00/month"} {
-		p.fails(exitUsage, "plans", "push", "--yes", "--live", "--price", bad)
+		p.mustFail(exitUsage, "plans", "push", "--yes", "--live", "--price", bad)
 	}
 	_, err = p.fails(exitDisagree, "plans", "push", "--yes", "--live")
 	require.ErrorContains(t, err, "1 places", "the plan's own price needs an amount")

@@ -75,18 +75,20 @@ func (e *examination) clock(check, whose string, offset time.Duration) {
 // pooler tells a pooler by the process id that it makes up for its clients, and its mode by two clients that share one
 // connection to the server.
 func (e *examination) pooler(ctx context.Context, mode pgx.QueryExecMode) {
-	var claimed, real [2]uint32
-	var conns [2]*pgxpool.Conn
-	for i := range conns {
-		c, err := e.pool.Acquire(ctx)
-		if err != nil {
-			e.warn("pooler", "look at the database's max_connections and the pooler's limits", "a second connection was refused: %v", err)
-			return
-		}
-		defer c.Release()
-		conns[i], claimed[i] = c, c.Conn().PgConn().PID()
+	first, err := e.pool.Acquire(ctx)
+	if err != nil {
+		e.warn("pooler", "look at the database's max_connections and the pooler's limits", "a connection was refused: %v", err)
+		return
 	}
-	for i, c := range conns {
+	defer first.Release()
+	second, err := e.pool.Acquire(ctx)
+	if err != nil {
+		e.warn("pooler", "look at the database's max_connections and the pooler's limits", "a second connection was refused: %v", err)
+		return
+	}
+	defer second.Release()
+	claimed, real := [2]uint32{first.Conn().PgConn().PID(), second.Conn().PgConn().PID()}, [2]uint32{}
+	for i, c := range []*pgxpool.Conn{first, second} {
 		if err := c.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&real[i]); err != nil {
 			e.wrong("pooler", "read the pooler's log", "a connection was lost: %v", err)
 			return
