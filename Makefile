@@ -40,6 +40,11 @@ test: setup ## Run the tests (RACE=1 with the race detector)
 race: ## Run the tests with the race detector
 	@$(MAKE) --no-print-directory test RACE=1
 
+.PHONY: test-edge
+test-edge: setup ## Run the tests in a real browser and at a real mail server (pictures: edge/screenshots)
+	@scripts/setup-edge
+	cd edge && go vet . && go test -timeout $(TIMEOUT) $(if $(RUN),-run '$(RUN)') .
+
 .PHONY: bench
 bench: setup ## The table of targets beside the peers (ARGS="-only hot -rounds 9")
 	cd bench && go run . $(ARGS)

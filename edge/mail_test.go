@@ -145,7 +145,7 @@ func TestABurstOverBothThresholdsIsOneMail(t *testing.T) {
 	header, plain, rich := parts(t, got[0])
 	subject, err := new(mime.WordDecoder).DecodeHeader(header.Get("Subject"))
 	require.NoError(t, err)
-	require.Equal(t, "All included requests of API requests are used", subject)
+	require.Equal(t, "API requests: everything included is used", subject)
 	require.Equal(t, `"Example Billing" <billing@example.com>`, header.Get("From"))
 	require.Contains(t, header.Get("Message-Id"), "@example.com>")
 	for _, body := range []string{plain, rich} {

@@ -167,7 +167,7 @@ func (b builder) feature(l *billing.StatementLine, i int) featureView {
 		v.Notes = append(v.Notes, fmt.Sprintf("Corrections of %s are contained in these numbers.", signed(l.Adjusted, u)))
 	}
 	if l.Source == "subscription" && !l.Confirmed && l.Key != 0 {
-		v.Notes = append(v.Notes, "This period has just begun; its renewal is being confirmed.")
+		v.Notes = append(v.Notes, "The renewal that began this period is being confirmed.")
 	}
 	return v
 }
@@ -279,6 +279,9 @@ func (b builder) pace(l *billing.StatementLine, u unit) string {
 	}
 	if p.Overage > 0 && l.OverageOpen {
 		used := max(about(p.Used), l.Used) // what is said adds up
+		if p.Used == ceiling(l) {
+			used = p.Used // a bound is no estimate
+		}
 		over := max(used-*l.Included, l.Overage)
 		text := basis + fmt.Sprintf("you will have used about %s %s, %s more than included", u.of(used), end, count(over))
 		if c, ok := b.currency(l); ok && l.UnitAmount.Valid {
