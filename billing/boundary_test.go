@@ -3,6 +3,8 @@ package billing_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"os"
 	"runtime"
 	"strconv"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/internal/stripesim"
@@ -62,8 +65,9 @@ func TestManyAccountsAtOneBoundary(t *testing.T) {
 	limited.Store(true)
 	w.client, err = billing.NewClient(billing.ClientConfig{Key: w.sim.APIKey(), BaseURL: w.simURL, EventsPerSecond: 950, ReadsPerSecond: 20})
 	require.NoError(t, err)
-	w.b = w.biller(w.db)
-	w.serve(w.b)
+	w.b, err = billing.New(w.db, billing.Config{Stripe: w.client, Clock: w.sim, Logger: slog.New(slog.DiscardHandler), WebhookSecrets: []string{secret}})
+	require.NoError(t, err)
+	w.serveSlowly(200)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -149,6 +153,17 @@ func (w *world) reportAll(ctx context.Context, n int) {
 			return
 		}
 	}
+}
+
+// serveSlowly answers so many webhooks a second.
+func (w *world) serveSlowly(perSecond int) {
+	h, l := w.b.Webhook(), rate.NewLimiter(rate.Limit(perSecond), 1)
+	var slow http.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if l.Wait(r.Context()) == nil {
+			h.ServeHTTP(rw, r)
+		}
+	})
+	w.hook.Store(&slow)
 }
 
 // deliverSlowly lets Stripe send its webhooks while reports go out.

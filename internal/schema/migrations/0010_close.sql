@@ -75,8 +75,9 @@ BEGIN
             SELECT p.id, p.ends, weir.close_deadline(p) <= p_now AS overdue,
                    nullif(concat_ws('; ', weir.unsealed(p),
                        CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.held h ON h.key = k.key WHERE k.period_id = p.id) THEN 'reservations held' END,
-                       CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.inbox i ON i.key = k.key
-                                          WHERE k.period_id = p.id OR k.period_id IN (SELECT v.id FROM weir.periods v WHERE v.state = 'void' AND v.replaced_by = p.id)) THEN 'rows in the inbox' END), '') AS gave
+                       CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.inbox i ON i.key = k.key WHERE k.period_id = p.id)
+                              OR EXISTS (SELECT FROM weir.periods v JOIN weir.keys k ON k.period_id = v.id JOIN weir.inbox i ON i.key = k.key
+                                         WHERE v.state = 'void' AND v.replaced_by = p.id) THEN 'rows in the inbox' END), '') AS gave
             FROM weir.periods p
             WHERE p.id = ANY (v_all)
               AND (coalesce(v_sealed, 'infinity') >= coalesce(p.cut, p.ends) OR p.ends <= p_now - interval '20 minutes')) y
@@ -100,6 +101,8 @@ BEGIN
     PERFORM weir.plan_links(v_keys, p_now, 'close');
     closed := cardinality(v_ids);
 END $$;
+
+CREATE INDEX periods_carried ON weir.periods (carried_from) WHERE carried_from IS NOT NULL;
 
 -- Sets what later periods opened with again, ceilings included, once the period that they carry from is closed.
 CREATE FUNCTION weir.carry(p_periods bigint[]) RETURNS void
