@@ -16,6 +16,7 @@ RUN ?=
 RACE ?=
 BENCH ?= .
 BENCHTIME ?= 200ms
+FUZZTIME ?= 10s
 TIMEOUT ?= 15m
 
 .PHONY: help
@@ -41,9 +42,11 @@ race: ## Run the tests with the race detector
 	@$(MAKE) --no-print-directory test RACE=1
 
 .PHONY: test-edge
-test-edge: setup ## Run the tests in a real browser and at a real mail server (pictures: edge/screenshots)
+test-edge: setup ## Run the tests at the edge: browser, mail, nginx, PgBouncer, web frameworks (pictures: edge/screenshots)
 	@scripts/setup-edge
-	cd edge && go vet . && go test -timeout $(TIMEOUT) $(if $(RUN),-run '$(RUN)') .
+	go test -tags edge -timeout $(TIMEOUT) $(if $(RUN),-run '$(RUN)') ./examples/...
+	go -C examples/frameworks test -timeout $(TIMEOUT) $(if $(RUN),-run '$(RUN)') ./...
+	go -C edge test -timeout $(TIMEOUT) $(if $(RUN),-run '$(RUN)') ./...
 
 .PHONY: bench
 bench: setup ## The table of targets beside the peers (ARGS="-only hot -rounds 9")
@@ -73,8 +76,11 @@ fuzz: ## Run every fuzz target briefly (FUZZTIME=10s)
 		done; done
 
 .PHONY: lint
-lint: ## Check style and the rules of the layout
+lint: ## Check style and the rules of the layout; the nested modules are vetted
 	$(TOOL) golangci-lint run
+	go -C bench vet ./...
+	go -C edge vet ./...
+	go -C examples/frameworks vet ./...
 
 .PHONY: fmt
 fmt: ## Format the code

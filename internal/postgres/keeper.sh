@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs a server and stops it when its owners are gone.
 #
 # Arguments: the postgres program, the server's folder, the path of the named
