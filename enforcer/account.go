@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"unicode"
@@ -35,7 +36,22 @@ type slot struct {
 	cur     atomic.Pointer[counter]
 
 	// guarded by account.mu
-	upcoming *usage.Key // the next period's key
+	upcoming *keyLease // the next period's key
+}
+
+// keyLease is what is kept of a loaded key until its counter is made: a row has many times its size, and pins the
+// rows that were read with it.
+type keyLease struct {
+	key, own, ver, lim int64
+	starts, ends       int64 // unix nanoseconds
+	tight              bool
+	view               *view
+}
+
+func (e *Enforcer) keep(k *usage.Key) *keyLease {
+	return &keyLease{
+		key: k.Key, own: k.Own, ver: k.Ver, lim: k.Lim, tight: k.Tight, starts: k.Starts.UnixNano(), ends: k.Ends.UnixNano(), view: e.viewOf(k),
+	}
 }
 
 // features gives every feature of the catalog an index that never changes.
@@ -60,6 +76,14 @@ func (f *features) with(names []string) *features {
 		}
 	}
 	return out
+}
+
+// setPlan notes the plan of the running period, in a string that pins no row.
+func (a *account) setPlan(plan string) {
+	if p := a.plan.Load(); p == nil || *p != plan {
+		plan = strings.Clone(plan)
+		a.plan.Store(&plan)
+	}
 }
 
 // at returns the account's slot of a feature, or nil where it was not met yet.

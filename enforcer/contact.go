@@ -64,13 +64,12 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 		return false, true
 	}
 	k := s.upcoming
-	if k == nil || now < k.Starts.UnixNano() || now >= k.Ends.UnixNano() {
+	if k == nil || now < k.starts || now >= k.ends {
 		return a.id != 0 && now < a.until.Load(), false
 	}
 	s.upcoming = nil
-	plan := k.Plan
-	a.plan.Store(&plan)
-	a.until.Store(k.Ends.UnixNano())
+	a.plan.Store(&k.view.terms.Plan)
+	a.until.Store(k.ends)
 	e.install(s, k)
 	e.refreshSoon(a)
 	return false, true
@@ -78,10 +77,10 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 
 // install makes a key the slot's counter. The caller holds account.mu. A counter whose period has been sealed already
 // is sealed at once: its mark has passed.
-func (e *Enforcer) install(s *slot, k *usage.Key) {
-	line := e.journal.Take(k.Key, journal.KeyHash(k.Account, k.Feature, k.Starts), uint64(k.Own))
-	c := newCounter(s, k, line, viewOf(k, e.catalog.Load()))
-	c.reaches(k.Ends.UnixNano(), e.clock)
+func (e *Enforcer) install(s *slot, k *keyLease) {
+	line := e.journal.Take(k.key, journal.KeyHash(s.account.name, s.feature, time.Unix(0, k.starts)), uint64(k.own))
+	c := newCounter(s, k, line)
+	c.reaches(k.ends, e.clock)
 	owes := c.back > 0
 	c.usedAt = e.clock.mono.Load()
 	e.register(c)
@@ -171,8 +170,7 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 		starts, ends := k.Starts.UnixNano(), k.Ends.UnixNano()
 		if starts <= now && now < ends {
 			reached = true
-			plan := k.Plan
-			a.plan.Store(&plan)
+			a.setPlan(k.Plan)
 			a.until.Store(ends)
 		}
 		j := byIndex.index(k.Feature)
@@ -188,8 +186,8 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 		case now >= ends:
 		case now >= starts:
 			e.adoptCurrent(s, k)
-		case s.upcoming == nil || s.upcoming.Starts.Equal(k.Starts) || s.upcoming.Ends.UnixNano() <= now || k.Starts.Before(s.upcoming.Starts):
-			s.upcoming = k
+		case s.upcoming == nil || starts <= s.upcoming.starts || s.upcoming.ends <= now:
+			s.upcoming = e.keep(k)
 		}
 	}
 	if !reached {
@@ -207,11 +205,11 @@ func (e *Enforcer) adoptCurrent(s *slot, k *usage.Key) {
 			s.cur.Store(old)
 			c = old
 		} else {
-			e.install(s, k)
+			e.install(s, e.keep(k))
 			return
 		}
 	}
-	c.view.Store(viewOf(k, e.catalog.Load()))
+	c.view.Store(e.viewOf(k))
 	c.reaches(k.Ends.UnixNano(), e.clock)
 	c.reopen()
 	if !k.InPlan {

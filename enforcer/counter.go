@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/internal/journal"
-	"github.com/weirhq/weir/usage"
 )
 
 // counter is one key on this node: the word that calls spend from, and the lease behind it.
@@ -83,16 +82,16 @@ type refusal struct {
 	used   int64 // stored by all nodes, as the database said
 }
 
-func newCounter(s *slot, k *usage.Key, line *journal.Slot, v *view) *counter {
-	c := &counter{slot: s, key: k.Key, line: line}
-	c.view.Store(v)
-	c.end.Store(k.Ends.UnixNano())
+func newCounter(s *slot, k *keyLease, line *journal.Slot) *counter {
+	c := &counter{slot: s, key: k.key, line: line}
+	c.view.Store(k.view)
+	c.end.Store(k.ends)
 	c.until.Store(never)
-	c.ver, c.lim, c.tight = k.Ver, k.Lim, k.Tight
-	c.sent, c.acked = k.Own, k.Own
-	if rest := k.Lim - k.Own; rest < 0 {
+	c.ver, c.lim, c.tight = k.ver, k.lim, k.tight
+	c.sent, c.acked = k.own, k.own
+	if rest := k.lim - k.own; rest < 0 {
 		c.over = -rest
-	} else if k.Tight || rest >= maxLeft {
+	} else if k.tight || rest >= maxLeft {
 		c.back = rest
 	} else if rest > 0 {
 		credit(c.word(), 0, uint64(rest))

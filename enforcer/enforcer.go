@@ -44,6 +44,7 @@ type Enforcer struct {
 	exchanges    *exchanges
 	contacts     *semaphore.Weighted
 	rates        rates
+	terms        sharedTerms
 
 	node      int64
 	nodeText  string

@@ -50,7 +50,7 @@ func (e *Enforcer) refresh(ctx context.Context, c *counter) error {
 	}
 	for i := range keys {
 		if keys[i].Key == c.key {
-			c.view.Store(viewOf(&keys[i], e.catalog.Load()))
+			c.view.Store(e.viewOf(&keys[i]))
 		}
 	}
 	return nil

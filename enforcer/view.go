@@ -1,31 +1,58 @@
 package enforcer
 
 import (
-	"github.com/weirhq/weir/plans"
+	"strings"
+	"sync"
+
 	"github.com/weirhq/weir/usage"
 )
 
+// sharedTerms keeps one copy of terms that many accounts have: a plan's in a month that they share. At its bound it
+// starts afresh; what it gave out stays valid.
+type sharedTerms struct {
+	mu    sync.Mutex
+	known map[Terms]*Terms
+}
+
+const mostShared = 1024
+
+func (s *sharedTerms) of(t Terms) *Terms {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, ok := s.known[t]; ok {
+		return known
+	}
+	if s.known == nil || len(s.known) >= mostShared {
+		s.known = make(map[Terms]*Terms)
+	}
+	t.Plan, t.Feature = strings.Clone(t.Plan), strings.Clone(t.Feature)
+	s.known[t] = &t
+	return &t
+}
+
 // viewOf makes the view of a loaded key.
-func viewOf(k *usage.Key, catalog *plans.Catalog) *view {
-	t := &Terms{
+func (e *Enforcer) viewOf(k *usage.Key) *view {
+	catalog := e.catalog.Load()
+	own := Terms{
 		Plan: k.Plan, Feature: k.Feature, StartsAt: k.Starts.UTC(), ResetsAt: k.Ends.UTC(),
 		BillsAbove: k.BillsOverage(), Unlimited: k.Included == nil, Maximum: -1, Shadow: k.Shadow,
 	}
 	if k.Included != nil {
-		t.Included = *k.Included
+		own.Included = *k.Included
 	}
 	if k.Maximum != nil {
-		t.Maximum = *k.Maximum
+		own.Maximum = *k.Maximum
 	}
 	if catalog != nil {
-		t.UpgradeURL = catalog.UpgradeURL()
+		own.UpgradeURL = catalog.UpgradeURL()
 		if p, ok := catalog.Plan(k.Plan); ok {
-			t.Shadow = t.Shadow || p.Shadow
+			own.Shadow = own.Shadow || p.Shadow
 			if p.UpgradeURL != "" {
-				t.UpgradeURL = p.UpgradeURL
+				own.UpgradeURL = p.UpgradeURL
 			}
 		}
 	}
+	t := e.terms.of(own)
 	return &view{
 		terms: t, limit: t.Included, unlimited: t.Unlimited, inPlan: k.InPlan, strict: k.Enforce == "strict", proceed: k.WhenAway == "continue", ceiling: k.Ceiling,
 		others: k.Others, folded: k.Folded, free: k.Free, overage: k.Overage, adjusted: k.Adjusted,
