@@ -12,6 +12,7 @@ require (
 	github.com/ulule/limiter/v3 v3.11.2
 	github.com/weirhq/weir v0.0.0-00010101000000-000000000000
 	golang.org/x/time v0.16.0
+	google.golang.org/grpc v1.63.0
 )
 
 require (
@@ -92,7 +93,6 @@ require (
 	google.golang.org/genproto v0.0.0-20240227224415-6ceb2ff114de // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20240227224415-6ceb2ff114de // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20240401170217-c3f982113cda // indirect
-	google.golang.org/grpc v1.63.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v2 v2.4.0 // indirect

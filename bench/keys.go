@@ -16,6 +16,7 @@ import (
 	"github.com/ulule/limiter/v3"
 	ulule "github.com/ulule/limiter/v3/drivers/store/memory"
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
 
 	"github.com/weirhq/weir/internal/measure"
 )
@@ -172,7 +173,7 @@ func peers(ctx context.Context, names, order []string) ([]measure.Work, error) {
 
 // gubernatorWork is a single instance in this process, called without its network.
 func gubernatorWork(ctx context.Context, order []string) (measure.Work, error) {
-	daemon, err := gubernator.NewV1Instance(gubernator.Config{CacheSize: 2 * keyCount})
+	daemon, err := gubernator.NewV1Instance(gubernator.Config{CacheSize: 2 * keyCount, GRPCServers: []*grpc.Server{grpc.NewServer()}})
 	if err != nil {
 		return measure.Work{}, err
 	}

@@ -82,7 +82,12 @@ func (w *world) database() (*pgxpool.Pool, error) {
 	if err := schematest.Migrate(w.ctx, w.server.URL(name)); err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.New(w.ctx, w.server.URL(name))
+	config, err := pgxpool.ParseConfig(w.server.URL(name))
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = 16 // more than any section works with at once
+	pool, err := pgxpool.NewWithConfig(w.ctx, config)
 	if err == nil {
 		w.onClose(pool.Close)
 	}
