@@ -41,12 +41,19 @@ const loadBatch = 200
 
 // applyChanges loads again what changed since the last number that this node has applied, and moves that number when
 // every counter concerned is cut or brought up to date.
-func (e *Enforcer) applyChanges(ctx context.Context) error {
+func (e *Enforcer) applyChanges(ctx context.Context) (err error) {
 	latest, ids, err := usage.Changes(ctx, e.db, e.applied.Load())
 	if err != nil {
 		return err
 	}
-	var touched []*account
+	// Before the accounts are looked at: what is loaded later than that knows that it is behind.
+	e.seen.Store(max(latest, e.seen.Load()))
+	touched := e.takeBehind()
+	defer func() {
+		if err != nil {
+			e.readAgain(touched...)
+		}
+	}()
 	if ids == nil || e.stale.Swap(false) {
 		if err := e.readCatalog(ctx); err != nil {
 			e.stale.Store(true)
@@ -70,12 +77,12 @@ func (e *Enforcer) applyChanges(ctx context.Context) error {
 			return true
 		})
 	}
-	for len(touched) > 0 {
-		n := min(len(touched), loadBatch)
-		if err := e.reload(ctx, touched[:n], latest); err != nil {
+	for rest := touched; len(rest) > 0; {
+		n := min(len(rest), loadBatch)
+		if err := e.reload(ctx, rest[:n], latest); err != nil {
 			return err
 		}
-		touched = touched[n:]
+		rest = rest[n:]
 	}
 	for {
 		was := e.applied.Load()
@@ -83,6 +90,36 @@ func (e *Enforcer) applyChanges(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// isBehind reports whether keys were read before a change that this node applies, or has applied, without them.
+func (e *Enforcer) isBehind(keys []usage.Key) bool {
+	seen := e.seen.Load()
+	for i := range keys {
+		if keys[i].Change < seen {
+			return true
+		}
+	}
+	return false
+}
+
+// readAgain asks the changer to load accounts afresh.
+func (e *Enforcer) readAgain(accounts ...*account) {
+	if len(accounts) == 0 {
+		return
+	}
+	e.behindMu.Lock()
+	e.behind = append(e.behind, accounts...)
+	e.behindMu.Unlock()
+	e.changesSoon()
+}
+
+func (e *Enforcer) takeBehind() []*account {
+	e.behindMu.Lock()
+	defer e.behindMu.Unlock()
+	all := e.behind
+	e.behind = nil
+	return all
 }
 
 func (e *Enforcer) reload(ctx context.Context, accounts []*account, latest int64) error {

@@ -161,6 +161,12 @@ func (e *Enforcer) fetch(ctx context.Context, a *account, feature string) ([]usa
 // adoptKeys takes what was loaded into the account's slots: counters of periods that run, keys of those to come. The
 // caller holds a.mu.
 func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
+	if e.isBehind(keys) {
+		e.readAgain(a)
+		if a.id != 0 {
+			return nil // what is there is newer
+		}
+	}
 	now := e.clock.now()
 	reached := false
 	byIndex := e.features.Load()

@@ -44,6 +44,7 @@ type counter struct {
 	over      int64 // counted beyond the lease since the last stored answer
 	back      int64 // cut, and not yet stored as returned
 	held      int64 // reserved
+	promised  int64 // reservations that somebody can still settle, expired ones included
 	tight     bool
 	sealed    bool   // the period has ended here: nothing is ever spent again
 	epoch     uint32 // moved by every cut that voids what is in flight
@@ -211,7 +212,7 @@ func (c *counter) retireIdle(since int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy || c.sealed || c.dirty.Load() || c.usedAt > since || !c.tight || left(c.word().Load()) > 0 ||
-		c.back > 0 || c.over > 0 || c.held > 0 || c.acked < c.total() || c.waiting.Load() > 0 {
+		c.back > 0 || c.over > 0 || c.held > 0 || c.promised > 0 || c.acked < c.total() || c.waiting.Load() > 0 {
 		return false
 	}
 	c.sealed = true

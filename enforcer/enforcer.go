@@ -56,6 +56,10 @@ type Enforcer struct {
 	catalog  atomic.Pointer[plans.Catalog]
 	stale    atomic.Bool // the catalog must be read again
 
+	seen     atomic.Int64 // the change number that is being applied, or was
+	behindMu sync.Mutex
+	behind   []*account // loaded under an older number than seen: the changer reads them again
+
 	dirty   atomic.Pointer[counter]
 	extends chan *counter
 

@@ -125,7 +125,7 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 	e.rates.limiter.SetNodes(int(a.Nodes))
 	e.rates.limiter.Sweep(e.clock.rateTime())
 	e.noteAnswer()
-	e.fenced.Store(!a.Live)
+	e.fenced.Store(!a.Live || e.rejoining.Load())
 	e.awayFlag.Store(false)
 	for i, c := range changed {
 		c.mu.Lock()

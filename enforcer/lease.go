@@ -95,8 +95,7 @@ func (e *Enforcer) give(c *counter, wanted func() bool) {
 func (e *Enforcer) returnIdle() {
 	mono := e.clock.mono.Load()
 	e.byKey.Range(func(_ int64, c *counter) bool {
-		if c.retireIdle(mono - int64(forgetAfter)) {
-			e.forgetCounter(c)
+		if e.forgetIdle(c, mono-int64(forgetAfter)) {
 			return true
 		}
 		c.mu.Lock()
@@ -110,6 +109,21 @@ func (e *Enforcer) returnIdle() {
 		}
 		return true
 	})
+}
+
+// forgetIdle drops a counter that holds nothing and from which nothing was spent since an instant. The account's lock
+// keeps a reload from opening it again in between.
+func (e *Enforcer) forgetIdle(c *counter, since int64) bool {
+	a := c.slot.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !c.retireIdle(since) {
+		return false
+	}
+	c.line.Hide() // the next counter of the key begins at this one's total: recovery must not add the two
+	e.forgetCounter(c)
+	a.until.Store(0) // a feature without a counter is no longer one that the plan lacks: the next call loads the account
+	return true
 }
 
 const (
@@ -136,9 +150,11 @@ func (e *Enforcer) fence() {
 func (e *Enforcer) drop(c *counter) {
 	c.seal()
 	e.forgetCounter(c)
-	c.slot.account.mu.Lock()
+	a := c.slot.account
+	a.mu.Lock()
 	c.slot.upcoming = nil
-	c.slot.account.mu.Unlock()
+	a.until.Store(0)
+	a.mu.Unlock()
 }
 
 // flushLoop sends batches and heartbeats until the enforcer stops.

@@ -1,3 +1,7 @@
+//go:build !race
+
+// Costs under the race detector are the detector's.
+
 package enforcer_test
 
 import (

@@ -42,7 +42,14 @@ func (e *Enforcer) resettle(cause string, last func(context.Context) error) {
 		return
 	}
 	_ = e.spawn(func() {
-		defer e.rejoining.Store(false)
+		settled := false
+		defer func() {
+			e.rejoining.Store(false)
+			if settled {
+				e.kick() // the heartbeat that ends the fence
+			}
+		}()
+		e.fenced.Store(true) // nothing is granted before the leases are settled: the settling would take it back unseen
 		var all []*counter
 		var keys, upto []int64
 		e.byKey.Range(func(key int64, c *counter) bool {
@@ -69,6 +76,6 @@ func (e *Enforcer) resettle(cause string, last func(context.Context) error) {
 			c.mu.Unlock()
 		}
 		e.cfg.Logger.Warn("weir: all usage of this node was stored again", "node", e.node, "keys", len(all), "cause", cause)
-		e.kick()
+		settled = true
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -58,6 +59,8 @@ func (e *Enforcer) Reserve(ctx context.Context, account, feature string, units i
 		return nil, d.Err()
 	}
 	r := &Reservation{e: e, c: c, units: units, decision: d, open: true}
+	c.promise(1)
+	runtime.AddCleanup(r, func(c *counter) { c.promise(-1) }, c)
 	r.mu.Lock()
 	r.timer = time.AfterFunc(reservationTime, r.expire)
 	r.mu.Unlock()
@@ -70,6 +73,14 @@ func (e *Enforcer) hold(ctx context.Context, s *slot, units int64) (*counter, De
 	}
 	c, d, _ := e.slow(ctx, s, request{need: units, hold: units}) // errors are of strict calls alone
 	return c, d
+}
+
+// promise notes a reservation that may be settled while somebody refers to it, late ones too: the counter stays, since
+// what is counted under a dropped one would be lost beside the counter that took its place.
+func (c *counter) promise(n int64) {
+	c.mu.Lock()
+	c.promised += n
+	c.mu.Unlock()
 }
 
 // reserve moves n from what is left to what is held, without counting it.

@@ -163,7 +163,11 @@ func (e *Enforcer) refuse(c *counter, r request, x *refusal) Decision {
 	e.stats.refused.Add(1)
 	d.Used = max(d.Used, x.used+v.adjusted)
 	if !d.Unlimited {
-		d.Remaining = x.bound
+		// What the database said, or less where more was counted since: a smaller call may have passed.
+		d.Remaining = min(x.bound, d.Remaining)
+		if v.terms.BillsAbove {
+			d.Remaining = 0 // included units; what is left below the maximum is none of them
+		}
 	}
 	if v.terms.Shadow && r.need < maxLeft && c.fill(e, r) {
 		d.Allowed = true

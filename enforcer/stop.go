@@ -42,9 +42,17 @@ func (e *Enforcer) Stop(ctx context.Context) error {
 	return nil
 }
 
-// awaitReservations waits until the last reservation is settled, cancelled or expired, up to ctx. What is still held
-// then goes back, and a later Settle is lost to this process: say so.
+// settleShare is the part of a stop's time that reservations leave for storing what was counted.
+const settleShare = 3
+
+// awaitReservations waits until the last reservation is settled, cancelled or expired, for two thirds of ctx's time at
+// most. What is still held then goes back, and a later Settle is lost to this process: say so.
 func (e *Enforcer) awaitReservations(ctx context.Context) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*(settleShare-1)/settleShare)
+		defer cancel()
+	}
 	for e.reserved.Load() > 0 {
 		select {
 		case <-e.idle:

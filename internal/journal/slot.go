@@ -73,6 +73,13 @@ func (s *Slot) occupy(key int64, hash Hash, base uint64) [6]write {
 // vacate is the sequence that takes the slot from its key.
 func (s *Slot) vacate() [1]write { return [1]write{{&s.hi, 0}} }
 
+// Hide makes recovery skip the slot from now on, though it stays its owner's until Release: another slot of the key
+// begins at its total. The caller guarantees that the total is stored elsewhere and is not moved any more.
+func (s *Slot) Hide() {
+	writes := s.vacate()
+	apply(writes[:])
+}
+
 func apply(writes []write) {
 	for _, w := range writes {
 		w.to.Store(w.value)

@@ -1,0 +1,82 @@
+package enforcer
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/plans"
+)
+
+// While a node stores its usage again for a database that lost commits, its calls go on. What they are granted then must
+// not be granted to others as well.
+func TestNothingIsGrantedTwiceWhileUsageIsStoredAgain(t *testing.T) {
+	t.Parallel()
+	catalog, err := plans.Parse([]byte(`
+currency: usd
+default_plan: free
+features:
+  events: {}
+plans:
+  free: {quota: {events: 1_000}, on_exceeded: block}
+`))
+	require.NoError(t, err)
+	pool := schematest.Pool(t)
+	var nodes [2]*Enforcer
+	for i := range nodes {
+		e, err := New(pool, &Config{Plans: catalog, NoJournal: true, MaxWait: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		require.NoError(t, e.Start(t.Context()))
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			require.NoError(t, e.Stop(ctx))
+		})
+		nodes[i] = e
+	}
+	admitted := int64(0)
+	take := func(e *Enforcer, n int64) bool {
+		d, err := e.Consume(t.Context(), "acme", "events", n)
+		require.NoError(t, err)
+		if d.Allowed {
+			admitted += n
+		}
+		return d.Allowed
+	}
+	require.True(t, take(nodes[0], 1))
+	require.NoError(t, nodes[0].Flush(t.Context()))
+	a, _ := nodes[0].accounts.Load("acme")
+	c := a.at(0).cur.Load()
+
+	// The settling waits behind a fold, and the node is asked meanwhile.
+	fold, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = fold.Exec(t.Context(), "SELECT FROM weir.fold FOR UPDATE")
+	require.NoError(t, err)
+	nodes[0].resettleSoon()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.back > 0
+	}, 20*time.Second, time.Millisecond)
+	require.NoError(t, nodes[0].Flush(t.Context())) // a heartbeat in between ends nothing
+	take(nodes[0], 1)
+	require.NoError(t, fold.Rollback(t.Context()))
+	require.Eventually(t, func() bool { return !nodes[0].rejoining.Load() }, 20*time.Second, time.Millisecond)
+	require.NoError(t, nodes[0].Flush(t.Context()))
+
+	// What the node still has in hand must be the database's to know of.
+	var lim int64
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT lim FROM weir.leases WHERE key = $1 AND node = $2", c.key, nodes[0].node).Scan(&lim))
+	require.GreaterOrEqual(t, lim, c.total()+int64(left(c.word().Load())), "the lease covers what the node may still spend")
+	for range 1_000 {
+		if !take(nodes[1], 1) && !take(nodes[0], 1) {
+			break
+		}
+	}
+	require.LessOrEqual(t, admitted, int64(1_000))
+}

@@ -1,0 +1,118 @@
+package enforcer
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/internal/journal"
+	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/plans"
+	"github.com/weirhq/weir/usage"
+)
+
+// startHere is an enforcer whose inside the tests of this package may look at.
+func startHere(t *testing.T, pool *pgxpool.Pool, file string) *Enforcer {
+	t.Helper()
+	catalog, err := plans.Parse([]byte(file))
+	require.NoError(t, err)
+	e, err := New(pool, &Config{Plans: catalog, JournalDir: t.TempDir(), MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(t, e.Stop(ctx))
+	})
+	return e
+}
+
+const idlePlans = `
+currency: usd
+default_plan: free
+features:
+  events: {}
+plans:
+  free: {quota: {events: 100_000}, on_exceeded: block}
+`
+
+// idle makes a counter one from which nothing was spent for longer than it is kept, and waits until it is dropped.
+func (e *Enforcer) idleFor(t *testing.T, c *counter) {
+	t.Helper()
+	e.give(c, func() bool { return true }) // what the first idle minute does
+	require.NoError(t, e.Flush(t.Context()))
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		c.usedAt = e.clock.mono.Load() - int64(forgetAfter) - 1
+		c.mu.Unlock()
+		e.returnIdle()
+		_, kept := e.byKey.Load(c.key)
+		return !kept
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
+func TestAnAccountThatWasIdleIsLoadedAgainByItsNextCall(t *testing.T) {
+	t.Parallel()
+	e := startHere(t, schematest.Pool(t), idlePlans)
+	d, err := e.Consume(t.Context(), "acme", "events", 10)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	a, _ := e.accounts.Load("acme")
+	e.idleFor(t, a.at(0).cur.Load())
+
+	d, err = e.Consume(t.Context(), "acme", "events", 1)
+	require.NoError(t, err)
+	require.Equal(t, OK, d.Reason)
+	require.EqualValues(t, 11, d.Used)
+}
+
+func TestAKilledNodeCountsAnIdleAccountThatCameBackOnce(t *testing.T) {
+	t.Parallel()
+	pool := schematest.Pool(t)
+	e := startHere(t, pool, idlePlans)
+	_, err := e.Consume(t.Context(), "acme", "events", 1000)
+	require.NoError(t, err)
+	a, _ := e.accounts.Load("acme")
+	old := a.at(0).cur.Load()
+	e.idleFor(t, old)
+	d, err := e.Consume(t.Context(), "acme", "events", 1)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+
+	// What a kill leaves behind, while something still refers to the first counter (a reservation, or no collection yet).
+	left := t.TempDir()
+	require.NoError(t, os.CopyFS(left, os.DirFS(e.cfg.JournalDir)))
+	require.NoError(t, os.Chmod(left, 0o700))
+	inst, err := usage.ReadInstallation(t.Context(), pool)
+	require.NoError(t, err)
+	var counted uint64
+	problems, err := journal.Recover(t.Context(), left, inst.ID, func(_ context.Context, dead journal.Dead) error {
+		for _, x := range dead.Entries {
+			counted += x.Total
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.EqualValues(t, 1001, counted)
+	runtime.KeepAlive(old)
+}
+
+func TestAKeyThatIsGoneIsLoadedAgainByTheCallThatFindsIt(t *testing.T) {
+	t.Parallel()
+	e := startHere(t, schematest.Pool(t), idlePlans)
+	_, err := e.Consume(t.Context(), "acme", "events", 1)
+	require.NoError(t, err)
+	a, _ := e.accounts.Load("acme")
+	e.drop(a.at(0).cur.Load())
+
+	d, err := e.Consume(t.Context(), "acme", "events", 1)
+	require.NoError(t, err)
+	require.Equal(t, OK, d.Reason)
+}

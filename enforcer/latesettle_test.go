@@ -1,0 +1,73 @@
+package enforcer
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/plans"
+)
+
+// Work that takes longer than its reservation is counted when it is settled, also when the account was idle for so long
+// that its counter would have been dropped, and has been used again since.
+func TestALateSettleIsCountedBesideWhatCameSince(t *testing.T) {
+	t.Parallel()
+	catalog, err := plans.Parse([]byte(`
+currency: usd
+default_plan: free
+features:
+  events: {}
+plans:
+  free: {quota: {events: 100_000}, on_exceeded: block}
+`))
+	require.NoError(t, err)
+	e, err := New(schematest.Pool(t), &Config{Plans: catalog, NoJournal: true, MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(t, e.Stop(ctx))
+	})
+	r, err := e.Reserve(t.Context(), "acme", "events", 500)
+	require.NoError(t, err)
+	a, _ := e.accounts.Load("acme")
+	c := a.at(0).cur.Load()
+	r.expire()
+
+	e.give(c, func() bool { return true }) // what idle minutes do
+	require.NoError(t, e.Flush(t.Context()))
+	for range 20 {
+		c.mu.Lock()
+		c.usedAt = e.clock.mono.Load() - int64(forgetAfter) - 1
+		c.mu.Unlock()
+		e.returnIdle()
+	}
+	a.until.Store(0) // whoever comes next loads the account
+	d, err := e.Consume(t.Context(), "acme", "events", 300)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	require.NoError(t, e.Flush(t.Context()))
+	_, err = r.Settle(t.Context(), 500)
+	require.NoError(t, err)
+	require.NoError(t, e.Flush(t.Context()))
+
+	var stored int64
+	require.NoError(t, e.db.QueryRow(t.Context(), "SELECT weir.stored($1)", c.key).Scan(&stored))
+	require.EqualValues(t, 800, stored)
+
+	// Nobody refers to the reservation any more: the counter goes like any other.
+	runtime.KeepAlive(r)
+	r = nil
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.promised == 0
+	}, 20*time.Second, 5*time.Millisecond)
+}
