@@ -210,7 +210,7 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) {
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
 	for {
-		sent := true
+		var sent bool
 		select {
 		case <-ctx.Done():
 			return

@@ -69,7 +69,7 @@ func TestAPageOfAHundredThousandAccounts(t *testing.T) {
 		accounts = 2_000
 	}
 	w.fill(accounts)
-	var best time.Duration = time.Hour
+	best := time.Hour
 	for i := range 20 {
 		path := "/usage/" + w.token(fmt.Sprintf("account %d", accounts-i*97))
 		began := time.Now()
