@@ -139,7 +139,11 @@ func touch(ctx context.Context, e *enforcer.Enforcer, n int) error {
 	for range 4 {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				d, err := e.Consume(ctx, fmt.Sprintf("account-%08d", i), "events", 1)
+				account := fmt.Sprintf("account-%08d", i)
+				d, err := e.Consume(ctx, account, "events", 1)
+				for err == nil && d.Reason == enforcer.Unavailable && ctx.Err() == nil { // a database that is too busy to answer in time
+					d, err = e.Consume(ctx, account, "events", 1)
+				}
 				if err == nil {
 					err = ctx.Err()
 				}

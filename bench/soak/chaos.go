@@ -27,6 +27,15 @@ func (c *chaos) run(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		c.count[name]++
+		for _, p := range append([]*process{c.s.worker}, c.s.nodes...) {
+			ended, err := p.revive()
+			if err != nil {
+				return fmt.Errorf("start what has ended: %w", err)
+			}
+			if ended {
+				c.count["processes that ended by themselves, started again"]++
+			}
+		}
 	}
 	return nil
 }

@@ -120,6 +120,24 @@ func (p *process) end(s os.Signal) {
 	p.cmd = nil
 }
 
+// revive starts a process that has ended by itself, as a service manager does, and reports whether it had to.
+func (p *process) revive() (bool, error) {
+	p.mu.Lock()
+	if p.cmd == nil {
+		p.mu.Unlock()
+		return false, nil
+	}
+	select {
+	case <-p.done:
+		p.cmd = nil
+		p.mu.Unlock()
+		return true, p.start()
+	default:
+		p.mu.Unlock()
+		return false, nil
+	}
+}
+
 func (p *process) pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -294,6 +312,7 @@ func (s *stack) allReady(ctx context.Context) error {
 	return until(ctx, "all processes", func() bool {
 		for _, p := range append([]*process{s.worker}, s.nodes...) {
 			if !p.ready() {
+				_, _ = p.revive() // one that can't be started is not ready
 				return false
 			}
 		}
