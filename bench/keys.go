@@ -18,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 
+	"github.com/weirhq/weir/enforcer"
 	"github.com/weirhq/weir/internal/measure"
 )
 
@@ -91,7 +92,11 @@ func weirKeys(w *world, names, order []string) (measure.Work, error) {
 	for range 4 {
 		callers.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(names)) && w.ctx.Err() == nil; i = next.Add(1) - 1 {
-				if d, err := e.Consume(w.ctx, names[i], "events", 1); err != nil || !d.Allowed {
+				d, err := e.Consume(w.ctx, names[i], "events", 1)
+				for err == nil && d.Reason == enforcer.Unavailable && w.ctx.Err() == nil { // the database is too busy to answer in time
+					d, err = e.Consume(w.ctx, names[i], "events", 1)
+				}
+				if err != nil || !d.Allowed {
 					failed <- fmt.Errorf("first contact with %s: %+v: %w", names[i], d, err)
 					return
 				}
