@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,7 +188,8 @@ func gubernatorWork(ctx context.Context, order []string) (measure.Work, error) {
 		r, err := daemon.GetRateLimits(ctx, &gubernator.GetRateLimitsReq{Requests: []*gubernator.RateLimitReq{{
 			Name: "events", UniqueKey: k, Hits: 1, Limit: 1 << 40, Duration: 3_600_000,
 		}}})
-		if err != nil || r.Responses[0].Error != "" {
+		// Its own deadline passes when other programs hold the cores; that slice is dropped by its time anyway.
+		if err != nil || r.Responses[0].Error != "" && !strings.Contains(r.Responses[0].Error, "deadline exceeded") {
 			panic(fmt.Sprint("gubernator: ", r, err))
 		}
 	})}, nil
