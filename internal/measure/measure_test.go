@@ -45,6 +45,20 @@ func TestSeveralCoresAreMeasuredAtOnce(t *testing.T) {
 	require.EqualValues(t, 2, most.Load())
 }
 
+func TestWorkElsewhereIsNotSpoiledByWaiting(t *testing.T) {
+	t.Parallel()
+	r, err := measure.Compare(measure.Options{Rounds: 1, Slices: 3, Patience: 2 * time.Minute}, measure.Work{Name: "ask", Elsewhere: true, Do: func(n int) {
+		for range n {
+			done := make(chan struct{})
+			go close(done)
+			<-done
+		}
+	}})
+	require.NoError(t, err)
+	require.Zero(t, r[0].Dropped)
+	require.Positive(t, r[0].NS)
+}
+
 func TestTheMedianOfNothingIsZero(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, measure.Median(nil))
