@@ -43,6 +43,7 @@ func intervalMonths(i plans.Interval) int {
 		return 3
 	case plans.Yearly:
 		return 12
+	case plans.Monthly:
 	}
 	return 1
 }

@@ -1,7 +1,6 @@
 package billing
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"regexp"
@@ -111,9 +110,6 @@ func isMissing(err error) bool {
 }
 
 func isStopped(err error) bool { return err != nil && judge(err, "") == stopped }
-
-// isInterrupted reports whether our own context ended the call.
-func isInterrupted(ctx context.Context) bool { return ctx.Err() != nil }
 
 func statusOf(err error) (status int, request string) {
 	var se *stripe.Error

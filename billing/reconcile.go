@@ -108,7 +108,11 @@ func (b *Biller) compare(ctx context.Context, c *Client, w window) error {
 	now := b.now()
 	subject := w.Customer + "/" + w.Meter + "/" + w.Start.Format(time.RFC3339)
 	return b.begin(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO weir.summaries (customer, meter, starts, ends, expected, unsure, found, read_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		same, err := w.unmoved(ctx, tx)
+		if err != nil || !same {
+			return err // reports went out while the summary was read: the next pass compares
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO weir.summaries (customer, meter, starts, ends, expected, unsure, found, read_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 			w.Customer, w.Meter, w.Start, w.End, w.Expected, w.Unsure, found, now)
 		if err != nil {
 			return fmt.Errorf("store a summary: %w", err)
@@ -131,6 +135,20 @@ func (b *Biller) compare(ctx context.Context, c *Client, w window) error {
 		}
 		return nil
 	})
+}
+
+// unmoved reports whether the ledger still says of the window what it said when it was found.
+func (w *window) unmoved(ctx context.Context, tx pgx.Tx) (same bool, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT coalesce(sum(r.value) FILTER (WHERE r.state IN ('unknown', 'delivered', 'recorded')), 0) = $5
+			AND coalesce(sum(r.value) FILTER (WHERE r.state = 'unknown'), 0) = $6
+		FROM weir.reports r JOIN weir.segments s ON s.id = r.segment
+		WHERE s.customer = $1 AND s.meter = $2 AND s.window_start = $3 AND s.window_end = $4 AND NOT r.replaced`,
+		w.Customer, w.Meter, w.Start, w.End, w.Expected, w.Unsure).Scan(&same)
+	if err != nil {
+		return false, fmt.Errorf("read the ledger of %s again: %w", w.Customer, err)
+	}
+	return same, nil
 }
 
 // settledFor reports whether the newest link is old enough for a summary to show it.

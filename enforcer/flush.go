@@ -134,7 +134,7 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 	}
 	for _, f := range a.Figures {
 		if c, ok := e.byKey.Load(f.Key); ok {
-			c.view.Store(c.view.Load().with(f))
+			c.learn(f)
 		}
 	}
 	for _, k := range a.Recalled {
@@ -234,26 +234,48 @@ func (e *Enforcer) settleEnded() {
 	e.dueMu.Unlock()
 	var still []*counter
 	for _, c := range waiting {
-		c.mu.Lock()
-		stored := c.acked >= c.total() && c.held == 0
-		owes := c.back > 0 || c.over > 0
-		reopened := !c.sealed
-		c.mu.Unlock()
-		if reopened {
-			continue
-		}
-		if stored && !owes {
-			e.forgetCounter(c)
-			continue
-		}
-		if stored {
+		switch e.settleOne(c) {
+		case endedReopened, endedForgotten:
+		case endedOwes:
 			e.giveSoon(c)
+			still = append(still, c)
+		case endedWaits:
+			still = append(still, c)
 		}
-		still = append(still, c)
 	}
 	e.dueMu.Lock()
 	e.ended = append(e.ended, still...)
 	e.dueMu.Unlock()
+}
+
+// What became of a counter whose period has ended.
+const (
+	endedReopened  = iota // its end was moved
+	endedForgotten        // everything of it is stored
+	endedOwes             // units of it are still to be returned
+	endedWaits            // its last count is not acknowledged, or a reservation is open
+)
+
+// settleOne looks at one of them. The account's lock keeps a reload from opening it again in between.
+func (e *Enforcer) settleOne(c *counter) int {
+	a := c.slot.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.mu.Lock()
+	stored := c.acked >= c.total() && c.held == 0
+	owes := c.back > 0 || c.over > 0
+	reopened := !c.sealed
+	c.mu.Unlock()
+	switch {
+	case reopened:
+		return endedReopened
+	case !stored:
+		return endedWaits
+	case owes:
+		return endedOwes
+	}
+	e.forgetCounter(c)
+	return endedForgotten
 }
 
 // forgetCounter drops a counter from the registers, unless another one has taken its place.

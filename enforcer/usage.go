@@ -40,7 +40,8 @@ func (v *view) canPass(c *counter) bool {
 	return left(c.word().Load()) > 0 || v.others+c.total() < v.ceiling
 }
 
-// refresh reads what other nodes have stored under the counter's key.
+// refresh reads what other nodes have stored under the counter's key. The terms are left to who applies changes: an
+// answer that was read before a change may come after it.
 func (e *Enforcer) refresh(ctx context.Context, c *counter) error {
 	ctx, cancel := context.WithTimeout(ctx, firstContactWait)
 	defer cancel()
@@ -50,7 +51,8 @@ func (e *Enforcer) refresh(ctx context.Context, c *counter) error {
 	}
 	for i := range keys {
 		if keys[i].Key == c.key {
-			c.view.Store(e.viewOf(&keys[i]))
+			k := &keys[i]
+			c.learn(usage.Figures{Key: k.Key, Others: k.Others, Folded: k.Folded, Free: k.Free, Overage: k.Overage, Adjusted: k.Adjusted})
 		}
 	}
 	return nil

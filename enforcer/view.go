@@ -67,3 +67,13 @@ func (v *view) with(f usage.Figures) *view {
 	n.folded, n.free, n.overage, n.adjusted = f.Folded, f.Free, f.Overage, f.Adjusted
 	return &n
 }
+
+// learn takes newer figures into the view, and never undoes terms that another goroutine has just stored.
+func (c *counter) learn(f usage.Figures) {
+	for {
+		v := c.view.Load()
+		if c.view.CompareAndSwap(v, v.with(f)) {
+			return
+		}
+	}
+}

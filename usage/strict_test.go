@@ -127,6 +127,7 @@ func TestOneKeyInManyCallsAtOnceCountsOnce(t *testing.T) {
 				replayed.Add(1)
 			case usage.StrictConflict:
 				conflict.Add(1)
+			default:
 			}
 		})
 	}

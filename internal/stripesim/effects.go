@@ -35,9 +35,7 @@ func waitAll(gates []gate, closed <-chan struct{}) {
 	for _, g := range gates {
 		var expired <-chan time.Time
 		if g.most > 0 {
-			t := time.NewTimer(g.most)
-			defer t.Stop()
-			expired = t.C
+			expired = time.After(g.most)
 		}
 		select {
 		case <-g.open:

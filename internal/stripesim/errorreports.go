@@ -64,6 +64,7 @@ func (s *Server) sendReport(m *meter, r *report, at time.Time) {
 
 func (s *Server) sampleRequest(e *meterEvent) object {
 	switch s.cfg.ReportStyle {
+	case ReportIdentifier:
 	case ReportIdempotencyKey:
 		return object{"identifier": e.IdempotencyKey}
 	case ReportRequest:

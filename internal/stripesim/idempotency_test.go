@@ -2,6 +2,7 @@ package stripesim_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -131,8 +132,8 @@ func TestConcurrentUseOfAKey(t *testing.T) {
 }
 
 func is(err error, status int) bool {
-	e, ok := err.(*stripe.Error)
-	return ok && e.HTTPStatusCode == status
+	var e *stripe.Error
+	return errors.As(err, &e) && e.HTTPStatusCode == status
 }
 
 // Facts 5: only POST has idempotency keys.

@@ -67,6 +67,9 @@ BEGIN
             JOIN LATERAL (SELECT x.* FROM weir.segments x WHERE x.key = c.key ORDER BY x.id DESC LIMIT 1) s ON true
             CROSS JOIN LATERAL weir.legal_minutes(s, p.starts, p.ends, p_now) m
             WHERE c.key = ANY (p_keys) AND b.units > c.upto AND b.units - c.upto < 1000000000000000 AND m.lo <= m.hi
+              -- After a remap only the end of the segment itself: what is counted since is not the old customer's.
+              AND (s.ends IS NULL OR p_cause IN ('segment', 'remap')
+                   OR EXISTS (SELECT FROM weir.customers cu WHERE cu.customer = s.customer AND cu.account_id = k.account_id))
               AND NOT EXISTS (SELECT FROM weir.books x WHERE x.key = c.key AND x.final)),
         stamped AS (
             SELECT DISTINCT ON (v.customer, v.meter) v.*, weir.free_minute(v.customer, v.meter, v.lo, v.hi) AS stamp
