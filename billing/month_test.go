@@ -32,7 +32,6 @@ type tenant struct {
 	ops            []op
 	ended          bool // its subscription was canceled
 	trialUntil     time.Time
-	slow           *node // a node whose batches come late, nil when it has none waiting
 }
 
 // months drives accounts through periods with everything at random.
@@ -307,7 +306,7 @@ func (m *months) step(d time.Duration) {
 	for range 1 + m.r.IntN(3) {
 		m.patience()
 		ctx, kill := context.WithTimeout(m.Context(), time.Duration(5+m.r.IntN(200))*time.Millisecond)
-		m.tryWork(ctx)
+		_ = m.tryWork(ctx) // it was killed
 		kill()
 	}
 	for range 8 {

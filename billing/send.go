@@ -112,18 +112,17 @@ func (b *Biller) send(ctx context.Context, links []claimed) (goOn bool, err erro
 		mu.Unlock()
 		s := sent{claimed: l, outcome: later, message: "not tried", wait: time.Second}
 		if !halt && time.Since(begun) < claimStart {
-			var callErr error
-			s, callErr = b.sendOne(ctx, l, meters)
-			if s.outcome == stopped {
+			var cause error
+			if s, cause = b.sendOne(ctx, l, meters); s.outcome == stopped {
 				mu.Lock()
-				halted = callErr
+				halted = cause
 				mu.Unlock()
 			}
 		}
 		mu.Lock()
 		results = append(results, s)
 		mu.Unlock()
-		return nil
+		return nil //nolint:nilerr // the outcome carries the error
 	})
 	// What was begun is stored also when our own time is over: the outcomes are known now, and only now.
 	store := context.WithoutCancel(ctx)
@@ -205,7 +204,7 @@ func (b *Biller) storeOutcomes(ctx context.Context, all []sent) error {
 		if o == stopped {
 			o = later
 		}
-		reports[i], claims[i], attempts[i], statuses[i] = s.Report, s.Claim, s.Attempt, int32(s.status) //nolint:gosec // a status fits
+		reports[i], claims[i], attempts[i], statuses[i] = s.Report, s.Claim, s.Attempt, int32(s.status)
 		outcomes[i], requests[i], messages[i], waits[i] = string(o), s.request, s.message, s.wait
 	}
 	now := b.now()

@@ -77,7 +77,7 @@ func (e *Enforcer) tellWarnings() error {
 				ID: w.ID, Account: w.Account, Feature: w.Feature, Plan: w.Plan, Threshold: w.Threshold, Allowance: w.Allowance, Used: w.Used,
 				BillsOverage: w.OnExceeded == "bill_overage", ResetsAt: w.Ends, At: w.At, UpgradeURL: e.upgradeURL(w.Plan),
 			})
-			if e.life.Err() != nil {
+			if e.isEnding() {
 				return nil
 			}
 		}
@@ -98,3 +98,6 @@ func (e *Enforcer) upgradeURL(plan string) string {
 	}
 	return c.UpgradeURL()
 }
+
+// isEnding reports whether the enforcer is being stopped.
+func (e *Enforcer) isEnding() bool { return e.life.Err() != nil }

@@ -20,10 +20,9 @@ type key struct {
 }
 
 type draftFile struct {
-	catalog  Catalog
-	shadow   bool
-	plans    []draftPlan
-	currency string
+	catalog Catalog
+	shadow  bool
+	plans   []draftPlan
 }
 
 func (r *reader) report(path string, at place, message, suggestion string) {

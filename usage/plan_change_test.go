@@ -124,11 +124,10 @@ func TestASpendingCapLowersTheMaximum(t *testing.T) {
 	n := w.node()
 	starts, ends := month()
 	id := w.subscribe("acme", "pro", starts, ends, noon)
-	k := w.key("acme", "events", noon)
 	limit := int64(40)
 	set := usage.Override{SpendingCap: &limit, Reason: "set on the page", Actor: "customer"}
 	require.NoError(t, usage.SetOverride(t.Context(), w.db, id, "events", set, noon))
-	k = w.key("acme", "events", noon)
+	k := w.key("acme", "events", noon)
 	require.EqualValues(t, 1040, k.Ceiling)
 	require.EqualValues(t, 40, *k.Maximum)
 	w.flush(n, noon, k.Key, 1040)

@@ -28,7 +28,7 @@ type call struct {
 	stream  string // customer and event name under way
 }
 
-func (c *call) path(name string) string { return c.request.PathValue(name) }
+func (c *call) pathID() string { return c.request.PathValue("id") }
 
 // handler executes a call under the server's lock. It must read all parameters
 // and call form.finish before it changes anything.

@@ -48,9 +48,9 @@ func (s *Server) getCheckout(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	co, ok := s.checkouts.get(c.path("id"))
+	co, ok := s.checkouts.get(c.pathID())
 	if !ok {
-		return nil, missing("checkout.session", c.path("id"))
+		return nil, missing("checkout.session", c.pathID())
 	}
 	return s.renderCheckout(co), nil
 }

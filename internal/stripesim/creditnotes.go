@@ -206,9 +206,9 @@ func (s *Server) getCreditNote(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	cn, ok := s.creditNotes.get(c.path("id"))
+	cn, ok := s.creditNotes.get(c.pathID())
 	if !ok {
-		return nil, missing("credit note", c.path("id"))
+		return nil, missing("credit note", c.pathID())
 	}
 	return s.renderCreditNote(cn), nil
 }
@@ -233,9 +233,9 @@ func (s *Server) listCreditLines(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	cn, ok := s.creditNotes.get(c.path("id"))
+	cn, ok := s.creditNotes.get(c.pathID())
 	if !ok {
-		return nil, missing("credit note", c.path("id"))
+		return nil, missing("credit note", c.pathID())
 	}
 	page, more, err := inOrder(l, cn.lines)
 	if err != nil {

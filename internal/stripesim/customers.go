@@ -66,17 +66,17 @@ func (s *Server) getCustomer(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	cus, ok := s.customers.get(c.path("id"))
+	cus, ok := s.customers.get(c.pathID())
 	if !ok {
-		return nil, missing("customer", c.path("id"))
+		return nil, missing("customer", c.pathID())
 	}
 	return s.renderCustomer(cus), nil
 }
 
 func (s *Server) updateCustomer(c *call) (object, error) {
-	cus, ok := s.customers.get(c.path("id"))
+	cus, ok := s.customers.get(c.pathID())
 	if !ok || cus.deleted {
-		return nil, missing("customer", c.path("id"))
+		return nil, missing("customer", c.pathID())
 	}
 	metadata := c.in.metadata(cus.metadata)
 	next := map[string]*string{"email": &cus.email, "name": &cus.name, "description": &cus.description}
@@ -105,9 +105,9 @@ func (s *Server) deleteCustomer(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	cus, ok := s.customers.get(c.path("id"))
+	cus, ok := s.customers.get(c.pathID())
 	if !ok || cus.deleted {
-		return nil, missing("customer", c.path("id"))
+		return nil, missing("customer", c.pathID())
 	}
 	for _, sub := range cus.subs {
 		s.catchUp(sub, c.now)

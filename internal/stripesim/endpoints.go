@@ -125,7 +125,7 @@ func (s *Server) getEndpoint(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	e, err := s.snapshotEndpoint(c.path("id"))
+	e, err := s.snapshotEndpoint(c.pathID())
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (s *Server) getEndpoint(c *call) (object, error) {
 }
 
 func (s *Server) updateEndpoint(c *call) (object, error) {
-	e, err := s.snapshotEndpoint(c.path("id"))
+	e, err := s.snapshotEndpoint(c.pathID())
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (s *Server) deleteEndpoint(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	e, err := s.snapshotEndpoint(c.path("id"))
+	e, err := s.snapshotEndpoint(c.pathID())
 	if err != nil {
 		return nil, err
 	}

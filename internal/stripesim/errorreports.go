@@ -107,9 +107,9 @@ func (s *Server) getThinEvent(c *call) (object, error) {
 	if !c.version.from(versionThinEvents) {
 		return nil, invalid("The v2 API needs a Stripe-Version of 2024-09-30.acacia or later; got %s.", c.version).withCode("invalid_stripe_version")
 	}
-	e, ok := s.thin.get(c.path("id"))
+	e, ok := s.thin.get(c.pathID())
 	if !ok {
-		return nil, missing("event", c.path("id")).withCode("not_found")
+		return nil, missing("event", c.pathID()).withCode("not_found")
 	}
 	return s.renderThin(e, true), nil
 }

@@ -162,9 +162,9 @@ func (s *Server) getEvent(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	e, ok := s.events.get(c.path("id"))
+	e, ok := s.events.get(c.pathID())
 	if !ok || s.expired(e, c.now) {
-		return nil, missing("event", c.path("id"))
+		return nil, missing("event", c.pathID())
 	}
 	return s.renderEvent(e, version(s.cfg.DefaultVersion)), nil
 }

@@ -5,9 +5,9 @@ import (
 )
 
 func (s *Server) invoiceByPath(c *call) (*invoice, error) {
-	inv, ok := s.invoices.get(c.path("id"))
+	inv, ok := s.invoices.get(c.pathID())
 	if !ok {
-		return nil, missing("invoice", c.path("id"))
+		return nil, missing("invoice", c.pathID())
 	}
 	return inv, nil
 }

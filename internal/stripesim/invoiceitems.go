@@ -239,9 +239,9 @@ func (s *Server) getInvoiceItem(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	ii, ok := s.invoiceItems.get(c.path("id"))
+	ii, ok := s.invoiceItems.get(c.pathID())
 	if !ok {
-		return nil, missing("invoiceitem", c.path("id"))
+		return nil, missing("invoiceitem", c.pathID())
 	}
 	return s.renderInvoiceItem(ii, c.version), nil
 }
@@ -251,9 +251,9 @@ func (s *Server) deleteInvoiceItem(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	ii, ok := s.invoiceItems.get(c.path("id"))
+	ii, ok := s.invoiceItems.get(c.pathID())
 	if !ok {
-		return nil, missing("invoiceitem", c.path("id"))
+		return nil, missing("invoiceitem", c.pathID())
 	}
 	if ii.invoice != nil && ii.invoice.status != "draft" {
 		return nil, invalid("The invoice item is attached to an invoice that is no longer editable.").withCode("invoice_not_editable")

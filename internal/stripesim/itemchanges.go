@@ -149,9 +149,9 @@ func (s *Server) getItem(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	it, ok := s.items.get(c.path("id"))
+	it, ok := s.items.get(c.pathID())
 	if !ok {
-		return nil, missing("subscription item", c.path("id"))
+		return nil, missing("subscription item", c.pathID())
 	}
 	return s.renderItem(it, c.version), nil
 }
@@ -224,9 +224,9 @@ func (s *Server) createItem(c *call) (object, error) {
 }
 
 func (s *Server) updateItem(c *call) (object, error) {
-	it, ok := s.items.get(c.path("id"))
+	it, ok := s.items.get(c.pathID())
 	if !ok {
-		return nil, missing("subscription item", c.path("id"))
+		return nil, missing("subscription item", c.pathID())
 	}
 	ch, prorate, err := s.readOneItem(c, it)
 	if err != nil {
@@ -242,9 +242,9 @@ func (s *Server) updateItem(c *call) (object, error) {
 }
 
 func (s *Server) deleteItem(c *call) (object, error) {
-	it, ok := s.items.get(c.path("id"))
+	it, ok := s.items.get(c.pathID())
 	if !ok {
-		return nil, missing("subscription item", c.path("id"))
+		return nil, missing("subscription item", c.pathID())
 	}
 	prorate := c.in.enum("proration_behavior", "create_prorations", "create_prorations", "always_invoice", "none")
 	c.in.ignored("clear_usage", "payment_behavior", "proration_date")

@@ -95,9 +95,9 @@ func (s *Server) getMeter(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	m, ok := s.meters.get(c.path("id"))
+	m, ok := s.meters.get(c.pathID())
 	if !ok {
-		return nil, missing("billing meter", c.path("id"))
+		return nil, missing("billing meter", c.pathID())
 	}
 	return s.renderMeter(m), nil
 }
@@ -108,9 +108,9 @@ func (s *Server) updateMeter(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	m, ok := s.meters.get(c.path("id"))
+	m, ok := s.meters.get(c.pathID())
 	if !ok {
-		return nil, missing("billing meter", c.path("id"))
+		return nil, missing("billing meter", c.pathID())
 	}
 	before := s.take(s.meterShape(m))
 	if name != "" {
@@ -124,9 +124,9 @@ func (s *Server) deactivateMeter(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	m, ok := s.meters.get(c.path("id"))
+	m, ok := s.meters.get(c.pathID())
 	if !ok {
-		return nil, missing("billing meter", c.path("id"))
+		return nil, missing("billing meter", c.pathID())
 	}
 	if !m.inactive.IsZero() {
 		return nil, invalid("The meter %s is already inactive.", m.id)
@@ -142,9 +142,9 @@ func (s *Server) reactivateMeter(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	m, ok := s.meters.get(c.path("id"))
+	m, ok := s.meters.get(c.pathID())
 	if !ok {
-		return nil, missing("billing meter", c.path("id"))
+		return nil, missing("billing meter", c.pathID())
 	}
 	if m.inactive.IsZero() {
 		return nil, invalid("The meter %s is already active.", m.id)

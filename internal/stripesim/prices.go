@@ -134,17 +134,17 @@ func (s *Server) getPrice(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	p, ok := s.prices.get(c.path("id"))
+	p, ok := s.prices.get(c.pathID())
 	if !ok {
-		return nil, missing("price", c.path("id"))
+		return nil, missing("price", c.pathID())
 	}
 	return s.renderPrice(p), nil
 }
 
 func (s *Server) updatePrice(c *call) (object, error) {
-	p, ok := s.prices.get(c.path("id"))
+	p, ok := s.prices.get(c.pathID())
 	if !ok {
-		return nil, missing("price", c.path("id"))
+		return nil, missing("price", c.pathID())
 	}
 	next := *p
 	next.metadata, next.active = c.in.metadata(p.metadata), c.in.flag("active", p.active)

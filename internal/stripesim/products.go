@@ -59,17 +59,17 @@ func (s *Server) getProduct(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	p, ok := s.products.get(c.path("id"))
+	p, ok := s.products.get(c.pathID())
 	if !ok {
-		return nil, missing("product", c.path("id"))
+		return nil, missing("product", c.pathID())
 	}
 	return s.renderProduct(p), nil
 }
 
 func (s *Server) updateProduct(c *call) (object, error) {
-	p, ok := s.products.get(c.path("id"))
+	p, ok := s.products.get(c.pathID())
 	if !ok {
-		return nil, missing("product", c.path("id"))
+		return nil, missing("product", c.pathID())
 	}
 	next := *p
 	next.metadata, next.active = c.in.metadata(p.metadata), c.in.flag("active", p.active)
@@ -96,9 +96,9 @@ func (s *Server) deleteProduct(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	p, ok := s.products.get(c.path("id"))
+	p, ok := s.products.get(c.pathID())
 	if !ok {
-		return nil, missing("product", c.path("id"))
+		return nil, missing("product", c.pathID())
 	}
 	for _, price := range s.prices.rows {
 		if price.product == p {

@@ -7,9 +7,9 @@ import (
 // cancelSubscription ends a subscription now. Without invoice_now, whose
 // default is false, usage that no invoice shows yet is gone.
 func (s *Server) cancelSubscription(c *call) (object, error) {
-	sub, ok := s.liveSubscription(c, c.path("id"))
+	sub, ok := s.liveSubscription(c, c.pathID())
 	if !ok {
-		return nil, missing("subscription", c.path("id"))
+		return nil, missing("subscription", c.pathID())
 	}
 	invoiceNow, prorate := c.in.flag("invoice_now", false), c.in.flag("prorate", false)
 	details := c.in.sub("cancellation_details")
@@ -18,7 +18,7 @@ func (s *Server) cancelSubscription(c *call) (object, error) {
 		return nil, err
 	}
 	if sub.ended() {
-		return nil, missing("subscription", c.path("id"))
+		return nil, missing("subscription", c.pathID())
 	}
 	at := c.now.Truncate(time.Second)
 	sub.comment, sub.feedback = comment, feedback
@@ -46,9 +46,9 @@ func (s *Server) cancelSubscription(c *call) (object, error) {
 
 // resumeSubscription brings a paused subscription back with a new anchor.
 func (s *Server) resumeSubscription(c *call) (object, error) {
-	sub, ok := s.liveSubscription(c, c.path("id"))
+	sub, ok := s.liveSubscription(c, c.pathID())
 	if !ok {
-		return nil, missing("subscription", c.path("id"))
+		return nil, missing("subscription", c.pathID())
 	}
 	anchor := c.in.enum("billing_cycle_anchor", "now", "now", "unchanged")
 	c.in.enum("proration_behavior", "create_prorations", "create_prorations", "always_invoice", "none")
@@ -81,9 +81,9 @@ func (s *Server) resumeSubscription(c *call) (object, error) {
 
 // migrateSubscription turns classic billing into flexible billing, for good.
 func (s *Server) migrateSubscription(c *call) (object, error) {
-	sub, ok := s.liveSubscription(c, c.path("id"))
+	sub, ok := s.liveSubscription(c, c.pathID())
 	if !ok {
-		return nil, missing("subscription", c.path("id"))
+		return nil, missing("subscription", c.pathID())
 	}
 	if !c.version.from(versionBillingMode) {
 		return nil, invalid("Unrecognized request URL for this API version.")

@@ -179,9 +179,9 @@ func (s *Server) getSubscription(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	sub, ok := s.subs.get(c.path("id"))
+	sub, ok := s.subs.get(c.pathID())
 	if !ok {
-		return nil, missing("subscription", c.path("id"))
+		return nil, missing("subscription", c.pathID())
 	}
 	return s.renderSubscription(sub, c.version), nil
 }

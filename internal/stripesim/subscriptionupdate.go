@@ -25,9 +25,9 @@ type update struct {
 }
 
 func (s *Server) updateSubscription(c *call) (object, error) {
-	sub, ok := s.liveSubscription(c, c.path("id"))
+	sub, ok := s.liveSubscription(c, c.pathID())
 	if !ok {
-		return nil, missing("subscription", c.path("id"))
+		return nil, missing("subscription", c.pathID())
 	}
 	u, err := s.readUpdate(c, sub)
 	if err != nil {

@@ -110,9 +110,9 @@ func (s *Server) listSummaries(c *call) (object, error) {
 	if err := c.form.finish(); err != nil {
 		return nil, err
 	}
-	m, ok := s.meters.get(c.path("id"))
+	m, ok := s.meters.get(c.pathID())
 	if !ok {
-		return nil, missing("billing meter", c.path("id"))
+		return nil, missing("billing meter", c.pathID())
 	}
 	if _, ok := s.customers.get(customer); !ok {
 		return nil, missingParam("customer", customer, "customer")
