@@ -43,7 +43,7 @@ const (
 
 // Errors that callers branch on.
 var (
-	ErrNoCatalog = errors.New("no plan file is published yet: start the worker, or run `worker plans apply`")
+	ErrNoCatalog = errors.New("no plan file is published yet: run `worker serve --plans FILE`, or `worker plans apply --plans FILE`")
 	ErrNotFound  = errors.New("not found")
 	ErrRefund    = errors.New("more units than are counted")
 )

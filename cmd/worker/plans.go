@@ -62,9 +62,9 @@ func (p plansApplyCmd) Run(c *call) error {
 		return err
 	}
 	if !changed {
-		_, _ = fmt.Fprintf(c.out, "catalog %d is this plan file already\n", number)
+		_, _ = fmt.Fprintf(c.out, "catalog %d is this plan file already; open periods keep the terms that they began with, unless --now changes them\n", number)
 	} else {
-		_, _ = fmt.Fprintf(c.out, "published as catalog %d: periods that begin from now on have its terms\n", number)
+		_, _ = fmt.Fprintf(c.out, "published as catalog %d: periods that begin from now on have its terms, open ones only with --now\n", number)
 	}
 	if p.Now {
 		n, err := applyNow(c.ctx, pool, number, now)

@@ -100,7 +100,7 @@ func (s *serveCmd) prepare(c *call, pool *pgxpool.Pool, catalog *plans.Catalog) 
 		return nil, err
 	}
 	if changed {
-		c.logger.Info("published the plan file", "catalog", number, "file", s.Plans)
+		c.logger.Info("published the plan file: open periods keep their terms, unless worker plans apply --now changes them", "catalog", number, "file", s.Plans)
 	}
 	o.admin = &admin{token: newToken(s.token), biller: o.biller, log: c.logger}
 	o.metrics, err = metrics.NewHTTP(metrics.New(o.state, c.logger))

@@ -6,16 +6,26 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/usage"
 )
 
 const webhookPath = "/stripe/webhook"
 
 func (e *examination) stripe(ctx context.Context) {
-	bills := e.cfg.Catalog != nil && e.cfg.Catalog.BillsOverage()
+	catalog := e.cfg.Catalog
+	if catalog == nil && e.pool != nil { // no file is named: what is published counts
+		if last, err := usage.LatestCatalog(ctx, e.pool); err == nil {
+			catalog = last.Catalog
+		}
+	}
+	bills := catalog != nil && catalog.BillsOverage()
 	if e.cfg.Stripe == nil {
-		if bills {
+		switch {
+		case bills:
 			e.wrong("stripe key", "set STRIPE_API_KEY, or run the worker with --no-stripe on purpose", "a plan bills overage and there is no Stripe key: nothing would be reported")
-		} else {
+		case catalog == nil:
+			e.ok("stripe key", "none; no plan file is named or published, so whether one is needed was not looked at")
+		default:
 			e.ok("stripe key", "none, and no plan needs one")
 		}
 		return
