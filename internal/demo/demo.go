@@ -54,8 +54,9 @@ type world struct {
 	clock    *clock.Simulated
 	stripe   *stripesim.Server
 	stripeAt string
-	ticking  sync.Mutex // held while the simulator acts, and while the clock moves
-	hook     string     // the webhook's signing secret
+	ticking  sync.Mutex   // held while the simulator acts, and while the clock moves
+	asking   sync.RWMutex // held by each request to the simulator, and while the clock moves
+	hook     string       // the webhook's signing secret
 	worker   *child
 	enforcer []*child
 	accounts []*account
@@ -159,11 +160,18 @@ func (w *world) refuseUsed(ctx context.Context) error {
 }
 
 // setClock moves the one clock that everybody shares: the simulator's, and the database's, which the worker and the nodes
-// follow within a second. Until they do, the simulator does nothing by itself: its webhooks would be messages from the
-// future.
+// follow within a second. Until they do, the simulator neither acts nor answers: its webhooks would be messages from the
+// future, and the date of its answers would tell the worker that the clocks differ, so that it stops sending.
 func (w *world) setClock(ctx context.Context, at time.Time) error {
 	w.ticking.Lock()
 	defer w.ticking.Unlock()
+	w.asking.Lock()
+	defer w.asking.Unlock()
+	select { // the last answer is read before the clock moves
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(100 * time.Millisecond):
+	}
 	w.clock.Set(at)
 	if err := usage.SimulateClock(ctx, w.db, w.clock.Now()); err != nil {
 		return err
@@ -194,7 +202,7 @@ func (w *world) startWorker(ctx context.Context) error {
 		return err
 	}
 	env := []string{
-		"DATABASE_URL=" + w.dbURL, "WEIR_PLANS=" + plans, "WEIR_ADDR=127.0.0.1:0", "STRIPE_API_KEY=" + w.stripe.APIKey(),
+		"DATABASE_URL=" + w.dbURL, "WEIR_LOG_LEVEL=warn", "WEIR_PLANS=" + plans, "WEIR_ADDR=127.0.0.1:0", "STRIPE_API_KEY=" + w.stripe.APIKey(),
 		"STRIPE_API_BASE=" + w.stripeAt, "STRIPE_WEBHOOK_SECRET=" + w.hook, "WEIR_ADMIN_TOKEN=demo", "WEIR_SECRET=a secret of the demo and of nothing else",
 	}
 	if err := runChild(ctx, w.cfg.Worker, []string{"migrate"}, env); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed" // the plan file
 	"fmt"
+	"net"
+	"net/http"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
@@ -48,16 +50,22 @@ const draftTime = time.Hour // that an invoice stays a draft
 func (w *world) startStripe(ctx context.Context) error {
 	w.hook = "whsec_demo"
 	w.stripe = stripesim.New(stripesim.Config{Clock: w.clock, Seed: w.cfg.Seed})
-	url, stop, err := w.stripe.Listen()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	w.onClose(func() { _ = stop() })
-	w.stripeAt = url
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.asking.RLock()
+		defer w.asking.RUnlock()
+		w.stripe.ServeHTTP(rw, r)
+	})}
+	go func() { _ = server.Serve(l) }()
+	w.onClose(func() { _ = server.Close() })
+	w.stripeAt = "http://" + l.Addr().String()
 	running, cancel := context.WithCancel(context.Background())
 	w.onClose(cancel)
 	go w.tick(running)
-	w.say.detail("simulated, at %s, and its clock reads %s", url, w.clock.Now().Format(time.RFC1123))
+	w.say.detail("simulated, at %s, and its clock reads %s", w.stripeAt, w.clock.Now().Format(time.RFC1123))
 	return w.sell(ctx)
 }
 
