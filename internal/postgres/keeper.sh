@@ -18,11 +18,12 @@ exec >/dev/null
 (
 	if [ -n "$fifo" ]; then
 		# Each owner writes a line when it joins. A round ends when nobody
-		# holds the pipe open; the sleep holds it for the time of grace.
+		# holds the pipe open; the sleep holds it for the time of grace. The
+		# braces open it here: the child might do so when it is gone already.
 		joined=1
 		while [ -n "$joined" ]; do
 			joined=
-			sleep "$linger" 3<&- 4<&- 5<&- >"$fifo" &
+			{ sleep "$linger" 3<&- 4<&- 5<&- & } 6>"$fifo"
 			while read -r _; do joined=1; done <&5
 		done
 		# From here nobody can join. Who did since the last round is waited for.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/postgres"
@@ -131,6 +132,38 @@ func TestProcessesThatJoinAtOnceShareOneServer(t *testing.T) {
 	}
 	group.Wait()
 	require.Len(t, folders, 1)
+}
+
+// Owners come back soon after the last one has gone, at every moment of what the
+// keeper does then. A mistake in it would leave them with a server that goes.
+func TestServerThatWasJoinedStays(t *testing.T) {
+	t.Parallel()
+	options := postgres.Options{Fast: true, Linger: 100 * time.Millisecond}
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() {
+			for i := range 24 {
+				lease, err := postgres.Join(t.Context(), "test-stays", options)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for range 2 {
+					conn, err := pgx.Connect(t.Context(), lease.URL("postgres"))
+					if err != nil {
+						t.Errorf("joined, and it is gone: %v", err)
+						break
+					}
+					_ = conn.Close(t.Context())
+				}
+				if err := lease.Release(); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Duration(6*i) * time.Millisecond)
+			}
+		})
+	}
+	group.Wait()
 }
 
 func TestJoinReplacesASharedServerThatCrashed(t *testing.T) {

@@ -94,7 +94,14 @@ func takeLease(dir string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := pipe.WriteString("joined\n"); err != nil {
+	info, err := pipe.Stat()
+	if err == nil && info.Mode()&os.ModeNamedPipe == 0 {
+		err = fmt.Errorf("%s is not a named pipe: %w", pipe.Name(), syscall.ENXIO)
+	}
+	if err == nil {
+		_, err = pipe.WriteString("joined\n")
+	}
+	if err != nil {
 		return nil, errors.Join(err, pipe.Close())
 	}
 	return &Lease{dir: dir, pipe: pipe}, nil
