@@ -124,9 +124,10 @@ func (e *Enforcer) look(c *counter, r request) (d Decision, done, again bool) {
 // late answers a call whose time ran out while the database had not answered.
 func (e *Enforcer) late(c *counter, r request) Decision {
 	e.stats.timeouts.Add(1)
-	if e.silentFor() > 3*heartbeatEvery/2 {
-		e.noteAway(errNoAnswer)
+	if e.silentFor() <= 3*heartbeatEvery/2 {
+		return e.unavailable(c) // slow is not away: to go on would pass a ceiling that is being kept
 	}
+	e.noteAway(errNoAnswer)
 	return e.away(c, r)
 }
 
