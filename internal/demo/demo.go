@@ -38,7 +38,7 @@ var ErrDisagree = errors.New("the numbers do not agree")
 
 const (
 	nodes      = 3
-	stepBudget = 4 * time.Minute // of anything that is waited for: longer than the worker waits before it tries again
+	stepBudget = 90 * time.Second // of anything that is waited for: longer than the worker waits before it tries again
 )
 
 // begins is the instant at which the demo's month begins.
