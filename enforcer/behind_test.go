@@ -1,39 +1,21 @@
 package enforcer
 
 import (
-	"context"
-	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/schematest"
-	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 )
 
 // Rows that were read before a change, and arrive after this node has applied it, must not stay.
 func TestWhatWasReadBeforeAChangeIsReadAgain(t *testing.T) {
 	t.Parallel()
-	catalog, err := plans.Parse([]byte(`
-currency: usd
-default_plan: free
-features:
-  events: {}
-plans:
-  free: {quota: {events: 1_000}, on_exceeded: block}
-`))
-	require.NoError(t, err)
 	pool := schematest.Pool(t)
-	e, err := New(pool, &Config{Plans: catalog, NoJournal: true, MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	require.NoError(t, e.Start(t.Context()))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		require.NoError(t, e.Stop(ctx))
-	})
+	e := startHere(t, pool, strings.ReplaceAll(idlePlans, "100_000", "1_000"))
 	for _, known := range []bool{false, true} { // a first contact, and a load of the next period beside it
 		name := map[bool]string{false: "new", true: "known"}[known]
 		if known {

@@ -1,8 +1,6 @@
 package enforcer
 
 import (
-	"context"
-	"log/slog"
 	"runtime"
 	"testing"
 	"time"
@@ -10,30 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/schematest"
-	"github.com/weirhq/weir/plans"
 )
 
 // Work that takes longer than its reservation is counted when it is settled, also when the account was idle for so long
 // that its counter would have been dropped, and has been used again since.
 func TestALateSettleIsCountedBesideWhatCameSince(t *testing.T) {
 	t.Parallel()
-	catalog, err := plans.Parse([]byte(`
-currency: usd
-default_plan: free
-features:
-  events: {}
-plans:
-  free: {quota: {events: 100_000}, on_exceeded: block}
-`))
-	require.NoError(t, err)
-	e, err := New(schematest.Pool(t), &Config{Plans: catalog, NoJournal: true, MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	require.NoError(t, e.Start(t.Context()))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		require.NoError(t, e.Stop(ctx))
-	})
+	e := startHere(t, schematest.Pool(t), idlePlans)
 	r, err := e.Reserve(t.Context(), "acme", "events", 500)
 	require.NoError(t, err)
 	a, _ := e.accounts.Load("acme")
