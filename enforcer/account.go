@@ -25,6 +25,9 @@ type account struct {
 
 // loading is a first contact in flight that callers wait for.
 type loading struct {
+	account *account
+	feature string // that the first caller asked for; empty: nobody waits, the next period is wanted
+
 	done chan struct{}
 	err  error
 }

@@ -23,8 +23,9 @@ func TestWhatWasReadBeforeAChangeIsReadAgain(t *testing.T) {
 			require.NoError(t, err)
 		}
 		a := e.accountOf(name)
-		old, err := e.fetch(t.Context(), a, "events")
+		read, err := e.contacts.fetch([]*loading{{account: a, feature: "events"}})
 		require.NoError(t, err)
+		old := read[name]
 
 		negotiated := int64(5_000)
 		require.NoError(t, usage.SetOverride(t.Context(), pool, old[0].AccountID, "events",

@@ -193,24 +193,23 @@ func (e *Enforcer) endNow(c *counter) {
 }
 
 // refreshSoon loads the period after the next one, at a moment of its own, so that a boundary that many accounts
-// share is no herd.
+// share is no herd; where that can't be, it tries again as much later.
 func (e *Enforcer) refreshSoon(a *account) {
-	delay := time.Duration(e.jitter() * float64(refreshWithin))
-	e.spawn(func() {
-		select {
-		case <-e.life.Done():
+	time.AfterFunc(time.Duration(e.jitter()*float64(refreshWithin)), func() {
+		if e.life.Err() != nil {
 			return
-		case <-time.After(delay):
-		}
-		ctx, cancel := context.WithTimeout(e.life, firstContactWait)
-		defer cancel()
-		keys, err := e.fetch(ctx, a, "")
-		if err != nil {
-			return // the next roll-over meets the database itself
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		_ = e.adoptKeys(a, keys)
+		if a.loading != nil {
+			return
+		}
+		l := &loading{account: a, done: make(chan struct{})}
+		if e.isAway() || !e.contacts.submit(l) {
+			e.refreshSoon(a)
+			return
+		}
+		a.loading = l
 	})
 }
 

@@ -91,18 +91,14 @@ func (e *Enforcer) install(s *slot, k *keyLease) {
 }
 
 // contact loads an account by one query, however many callers wait for it, and reports false when the call's time is
-// up or the database does not answer.
+// up, or the database does not answer, or too many other accounts wait to be loaded.
 func (e *Enforcer) contact(ctx context.Context, s *slot, stop <-chan time.Time) bool {
 	a := s.account
 	a.mu.Lock()
 	l := a.loading
 	if l == nil {
-		if e.isAway() {
-			a.mu.Unlock()
-			return false
-		}
-		l = &loading{done: make(chan struct{})}
-		if !e.spawn(func() { e.load(a, l, s.feature) }) {
+		l = &loading{account: a, feature: s.feature, done: make(chan struct{})}
+		if e.isAway() || !e.contacts.submit(l) {
 			a.mu.Unlock()
 			return false
 		}
@@ -118,45 +114,7 @@ func (e *Enforcer) contact(ctx context.Context, s *slot, stop <-chan time.Time) 
 	return false
 }
 
-// load runs the first contact. It goes on when its callers have left: the next ones find the account.
-func (e *Enforcer) load(a *account, l *loading, feature string) {
-	ctx, cancel := context.WithTimeout(e.life, firstContactWait)
-	defer cancel()
-	keys, err := e.fetch(ctx, a, feature)
-	a.mu.Lock()
-	if err == nil {
-		err = e.adoptKeys(a, keys)
-	}
-	a.loading = nil
-	a.mu.Unlock()
-	l.err = err
-	close(l.done)
-	switch {
-	case err == nil:
-	case errors.Is(err, usage.ErrNoCatalog), errors.Is(err, errStale):
-		e.cfg.Logger.Warn("weir: an account can't be loaded", "account", a.name, "error", err)
-	default:
-		e.noteAway(err)
-	}
-}
-
 var errStale = errors.New("the account's periods do not reach the present: are the clocks of node and database far apart?")
-
-func (e *Enforcer) fetch(ctx context.Context, a *account, feature string) ([]usage.Key, error) {
-	if err := e.contacts.Acquire(ctx, 1); err != nil {
-		return nil, err
-	}
-	defer e.contacts.Release(1)
-	e.stats.contacts.Add(1)
-	keys, err := usage.Contact(ctx, e.db, usage.ContactRequest{
-		Node: e.node, Judge: e.judges(), Account: a.name, At: e.clock.time(), Feature: feature,
-		Units: 1, Want: minFirstLease, Waiting: 1,
-	})
-	if err == nil {
-		e.noteAnswer()
-	}
-	return keys, err
-}
 
 // adoptKeys takes what was loaded into the account's slots: counters of periods that run, keys of those to come. The
 // caller holds a.mu.

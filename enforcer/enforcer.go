@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/puzpuzpuz/xsync/v4"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/weirhq/weir/internal/journal"
 	"github.com/weirhq/weir/internal/schema"
@@ -42,7 +41,7 @@ type Enforcer struct {
 	clock        *coarse
 	journal      *journal.Journal
 	exchanges    *exchanges
-	contacts     *semaphore.Weighted
+	contacts     *contacts
 	rates        rates
 	terms        sharedTerms
 
@@ -115,14 +114,13 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Enforcer, error) {
 	}
 	e := &Enforcer{
 		cfg: ready, pool: pool, clock: newCoarse(ready.Clock),
-		contacts: semaphore.NewWeighted(1),
 		accounts: xsync.NewMap[string, *account](), byKey: xsync.NewMap[int64, *counter](),
 		extends:  make(chan *counter, 1024),
 		idle:     make(chan struct{}, 1),
 		flushing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		warned: make(chan struct{}, 1),
 	}
-	e.exchanges = &exchanges{e: e}
+	e.exchanges, e.contacts = &exchanges{e: e}, &contacts{e: e}
 	e.rates.limiter = ratelimit.New(0)
 	e.features.Store(&features{})
 	e.listenConfig = pool.Config().ConnConfig

@@ -113,3 +113,89 @@ func TestAFeatureThatThePlanLosesStopsAndKeepsItsCount(t *testing.T) {
 	require.EqualValues(t, 500, w.key("acme", "tokens", noon).Ceiling)
 	w.sound()
 }
+
+// Contacts of one batch are what each would have been alone: new and known accounts, of several plans, with and without
+// the next period, with and without a lease, with room and without.
+func TestABatchOfContactsIsAsManyContacts(t *testing.T) {
+	t.Parallel()
+	one, all := newWorld(t), newWorld(t)
+	anchor := noon.AddDate(0, 0, -20)
+	var calls []usage.ContactCall
+	nodes := map[*world][2]int64{}
+	for _, w := range []*world{one, all} {
+		other, n := w.node(), w.node()
+		nodes[w] = [2]int64{other, n}
+		w.subscribe("on pro", "pro", anchor, anchor.AddDate(0, 1, 0), noon)
+		w.subscribe("on a plan without leases", "careful", anchor, anchor.AddDate(0, 1, 0), noon)
+		w.subscribe("on an open one", "open", anchor, anchor.AddDate(0, 1, 0), noon)
+		left := w.subscribe("has left", "pro", anchor, anchor.AddDate(0, 1, 0), anchor.Add(time.Hour))
+		w.unsubscribe(left, noon.AddDate(0, 0, -1))
+		w.exec("INSERT INTO weir.accounts (account, created_at, anchor) VALUES ('has an anchor', $1, $2)", noon, anchor.AddDate(-1, 0, 10))
+		w.ask(other, call(w.key("is spent", "events", noon), 0, 100))
+		w.ask(other, call(w.key("is nearly spent", "events", noon), 0, 99))
+		w.ask(n, call(w.key("is leased", "events", noon), 0, 7))
+		w.flush(other, noon, w.key("is in the inbox", "events", noon).Key, 30)
+		w.flush(n, noon, w.key("is in the inbox", "events", noon).Key, 11)
+	}
+	for _, name := range []string{"on pro", "new 2", "has left", "on a plan without leases", "is spent", "new 1", "on an open one", "is leased",
+		"is in the inbox", "has an anchor", "is nearly spent"} {
+		calls = append(calls, usage.ContactCall{Account: name, Feature: "events", Units: 2, Want: 10, Waiting: 2})
+	}
+	calls = append(calls, usage.ContactCall{Account: "on no feature", Feature: "nothing", Units: 1, Want: 10, Waiting: 1})
+
+	got, err := usage.Contacts(t.Context(), all.db, nodes[all][1], true, noon, calls)
+	require.NoError(t, err)
+	want := map[string][]usage.Key{}
+	for _, c := range calls {
+		keys, err := usage.Contact(t.Context(), one.db, usage.ContactRequest{Node: nodes[one][1], Judge: true, Account: c.Account, At: noon,
+			Feature: c.Feature, Units: c.Units, Want: c.Want, Waiting: c.Waiting})
+		require.NoError(t, err)
+		want[c.Account] = keys
+	}
+	by := map[string][]usage.Key{}
+	for _, k := range got {
+		by[k.Account] = append(by[k.Account], k)
+	}
+	require.Len(t, by, len(calls))
+	for name, keys := range by {
+		require.Len(t, keys, len(want[name]), name)
+		for i, k := range keys {
+			w := want[name][i]
+			k.AccountID, k.PeriodID, k.Key = w.AccountID, w.PeriodID, w.Key // given as they come
+			require.Equal(t, w, k, name)
+		}
+	}
+	for _, w := range []*world{one, all} {
+		w.sound()
+		require.EqualValues(t, 4, w.number("SELECT count(*) FROM weir.leases l JOIN weir.keys k USING (key) JOIN weir.accounts a ON a.id = k.account_id WHERE a.account = 'is nearly spent' OR a.account = 'is spent'"))
+	}
+}
+
+// Two nodes that meet the same new accounts in opposite orders wait for each other, and never in a circle.
+func TestBatchesOfContactsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var wg sync.WaitGroup
+	for lane := range 6 {
+		n := w.node()
+		wg.Go(func() {
+			for round := range 5 {
+				var calls []usage.ContactCall
+				for i := range 40 {
+					if lane%2 == 1 {
+						i = 39 - i
+					}
+					calls = append(calls, usage.ContactCall{Account: fmt.Sprint("account ", round, " ", i), Feature: "events", Units: 1, Want: 5, Waiting: 1})
+				}
+				if _, err := usage.Contacts(t.Context(), w.db, n, true, noon, calls); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 200, w.number("SELECT count(*) FROM weir.accounts"))
+	require.EqualValues(t, 400, w.number("SELECT count(*) FROM weir.periods"))
+	require.EqualValues(t, 1200, w.number("SELECT count(*) FROM weir.leases"))
+	w.sound()
+}

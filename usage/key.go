@@ -58,13 +58,30 @@ type ContactRequest struct {
 // lease under the feature's key, in one round trip. It returns the keys of both periods. Without a published catalog
 // the error wraps ErrNoCatalog.
 func Contact(ctx context.Context, db DB, r ContactRequest) ([]Key, error) {
-	rows, err := db.Query(ctx, "SELECT * FROM weir.contact($1, $2, $3, $4, $5, $6, $7, $8)",
-		r.Node, r.Judge, r.Account, r.At, r.Feature, r.Units, r.Want, r.Waiting)
+	return Contacts(ctx, db, r.Node, r.Judge, r.At, []ContactCall{{r.Account, r.Feature, r.Units, r.Want, r.Waiting}})
+}
+
+// ContactCall is one account of several first contacts; the fields are those of ContactRequest.
+type ContactCall struct {
+	Account              string
+	Feature              string
+	Units, Want, Waiting int64
+}
+
+// Contacts is Contact for distinct accounts in one round trip and one transaction: an account that the database refuses
+// refuses them all. Keys come account by account.
+func Contacts(ctx context.Context, db DB, node int64, judge bool, at time.Time, calls []ContactCall) ([]Key, error) {
+	accounts, features := make([]string, len(calls)), make([]string, len(calls))
+	units, wants, waitings := make([]int64, len(calls)), make([]int64, len(calls)), make([]int64, len(calls))
+	for i, c := range calls {
+		accounts[i], features[i], units[i], wants[i], waitings[i] = c.Account, c.Feature, c.Units, c.Want, c.Waiting
+	}
+	rows, err := db.Query(ctx, "SELECT * FROM weir.contact($1, $2, $3, $4, $5, $6, $7, $8)", node, judge, at, accounts, features, units, wants, waitings)
 	if err != nil {
-		return nil, wrap("contact account", err)
+		return nil, wrap("contact accounts", err)
 	}
 	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
-	return keys, wrap("contact account", err)
+	return keys, wrap("contact accounts", err)
 }
 
 // Load reads the keys of accounts at an instant and later, as Contact does, and creates nothing.

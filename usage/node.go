@@ -2,8 +2,11 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Installation describes the database that a program talks to.
@@ -34,12 +37,18 @@ func Register(ctx context.Context, db DB, name, version string, at time.Time) (N
 	if !at.IsZero() {
 		given = &at
 	}
-	err := db.QueryRow(ctx, `
-		INSERT INTO weir.nodes (state, name, version, sealed, applied, started_at)
-		SELECT 'live', $1, $2, t.at, c.number, t.at
-		FROM weir.changes c, (SELECT coalesce($3, weir.clock()) AS at) t
-		RETURNING id, applied, sealed`, name, version, given).Scan(&n.ID, &n.Change, &n.Clock)
-	return n, wrap("register node", err)
+	for {
+		err := db.QueryRow(ctx, `
+			INSERT INTO weir.nodes (state, name, version, sealed, applied, started_at)
+			SELECT 'live', $1, $2, t.at, c.number, t.at
+			FROM weir.changes c, (SELECT coalesce($3, weir.clock()) AS at) t
+			ON CONFLICT (id) DO NOTHING
+			RETURNING id, applied, sealed`, name, version, given).Scan(&n.ID, &n.Change, &n.Clock)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue // another node of the same millisecond drew this id
+		}
+		return n, wrap("register node", err)
+	}
 }
 
 // Settle stores a node's cumulative usage under keys and returns what its leases hold beyond it, in transactions of at

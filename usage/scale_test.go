@@ -29,8 +29,8 @@ func scaleOps(w *world, round int) map[string]string {
 	at := "'2026-03-10 12:00+00'::timestamptz"
 	f := func(s string, args ...any) string { return fmt.Sprintf(s, args...) }
 	return map[string]string{
-		"contact, new":   f("SELECT * FROM weir.contact(%d, true, 'new %d', %s, 'events', 1, 10, 1)", n, round, at),
-		"contact, known": f("SELECT * FROM weir.contact(%d, true, 'one', %s, 'events', 1, 10, 1)", n, at),
+		"contact, new":   f("SELECT * FROM weir.contact(%d, true, %s, '{new %d}', '{events}', '{1}', '{10}', '{1}')", n, at, round),
+		"contact, known": f("SELECT * FROM weir.contact(%d, true, %s, '{one}', '{events}', '{1}', '{10}', '{1}')", n, at),
 		"load":           f("SELECT * FROM weir.load(%d, '{%d}', %s)", n, k.AccountID, at),
 		"ask":            f("SELECT * FROM weir.lease(%d, true, false, '{%d}', '{1}', '{0}', '{0}', '{1}', '{10}', '{1}')", n, k.Key),
 		"ask, refused":   f("SELECT * FROM weir.lease(%d, true, false, '{%d}', '{2}', '{0}', '{0}', '{90}', '{10}', '{1}')", n, k.Key),

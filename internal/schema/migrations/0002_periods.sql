@@ -3,11 +3,11 @@
 -- refer to them are never held up.
 
 -- Business time: the database's clock, or the simulated one of a demo or a test.
-CREATE FUNCTION weir.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
-    SELECT CASE WHEN simulated_at IS NULL THEN clock_timestamp()
-                ELSE simulated_at + (clock_timestamp() - simulated_wall) END
-    FROM weir.installation
-$$;
+CREATE FUNCTION weir.clock() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT CASE WHEN i.simulated_at IS NULL THEN clock_timestamp()
+                        ELSE i.simulated_at + (clock_timestamp() - i.simulated_wall) END FROM weir.installation i);
+END $$;
 
 -- The number that stands for "no bound". Far above any real ceiling, far below what an int64 sum could wrap.
 CREATE FUNCTION weir.boundless() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 4611686018427387904 $$;
@@ -43,10 +43,15 @@ BEGIN
     RETURN v;
 END $$;
 
--- Copies the plan's terms, the overrides and the quantity into the period's keys, and creates what is missing there.
--- p_yes and p_awaiting name the features that are billable or await it; NULL keeps what the keys say.
-CREATE FUNCTION weir.copy_terms(p_period bigint, p_yes integer[], p_awaiting integer[]) RETURNS void
-    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- Statements here that work on arrays look rows up by LATERAL subqueries with a LIMIT (or OFFSET 0): their plans are kept,
+-- and one that was made while a table was small must not read all of it later.
+
+-- Copies the plan's terms, the overrides and the quantity into the keys of periods, and creates what is missing there.
+-- p_yes and p_awaiting name the features that are billable or await it; NULL keeps what the keys say. p_before has the
+-- period before each one, where there is one whose billable features go on until a GET confirms the new row.
+CREATE FUNCTION weir.copy_terms(p_periods bigint[], p_yes integer[], p_awaiting integer[], p_before bigint[]) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     INSERT INTO weir.keys AS k (account_id, period_id, feature_id, included, maximum, highest_maximum, spending_cap, on_exceeded,
@@ -62,12 +67,14 @@ BEGIN
                o.spending_cap, pt.on_exceeded, pt.when_not_billable, pt.when_away, pt.enforce, pt.on_upgrade, pt.early_end, pt.late,
                pt.meter, pt.unit_amount, pt.warn_at,
                CASE WHEN pt.feature_id = ANY (coalesce(p_yes, '{}')) THEN 'yes'
-                    WHEN pt.feature_id = ANY (coalesce(p_awaiting, '{}')) THEN 'awaiting' ELSE 'no' END AS billability
-        FROM weir.periods p
-        JOIN weir.accounts a ON a.id = p.account_id
+                    WHEN pt.feature_id = ANY (coalesce(p_awaiting, '{}')) OR b.key IS NOT NULL THEN 'awaiting' ELSE 'no' END AS billability
+        FROM unnest(p_periods, p_before) AS x(id, before)
+        CROSS JOIN LATERAL (SELECT * FROM weir.periods y WHERE y.id = x.id LIMIT 1) p
+        CROSS JOIN LATERAL (SELECT * FROM weir.accounts y WHERE y.id = p.account_id LIMIT 1) a
         JOIN weir.plan_terms pt ON pt.catalog = p.catalog AND pt.plan = p.plan
-        LEFT JOIN weir.overrides o ON o.account_id = p.account_id AND o.feature_id = pt.feature_id
-        WHERE p.id = p_period) t
+        LEFT JOIN LATERAL (SELECT * FROM weir.overrides y WHERE y.account_id = p.account_id AND y.feature_id = pt.feature_id LIMIT 1) o ON true
+        LEFT JOIN LATERAL (SELECT * FROM weir.keys y WHERE y.period_id = x.before AND y.feature_id = pt.feature_id
+                           AND y.billability <> 'no' LIMIT 1) b ON true) t
     ON CONFLICT (period_id, feature_id) DO UPDATE SET
         included = excluded.included, maximum = excluded.maximum, spending_cap = excluded.spending_cap,
         highest_maximum = CASE WHEN k.highest_maximum IS NULL OR excluded.highest_maximum IS NULL THEN NULL
@@ -80,24 +87,35 @@ BEGIN
 
     -- A feature that the plan has lost: nothing more may be spent, and what was counted stays.
     UPDATE weir.keys k SET in_plan = false, included = 0, on_exceeded = 'block'
-    FROM weir.periods p
-    WHERE p.id = p_period AND k.period_id = p.id
-      AND NOT EXISTS (SELECT FROM weir.plan_terms pt WHERE pt.catalog = p.catalog AND pt.plan = p.plan AND pt.feature_id = k.feature_id);
+    WHERE k.key = ANY (ARRAY(
+        SELECT y.key FROM unnest(p_periods) AS x(id)
+        CROSS JOIN LATERAL (SELECT * FROM weir.periods y WHERE y.id = x.id LIMIT 1) p
+        CROSS JOIN LATERAL (SELECT z.key, z.feature_id FROM weir.keys z WHERE z.period_id = p.id OFFSET 0) y
+        WHERE NOT EXISTS (SELECT FROM weir.plan_terms pt WHERE pt.catalog = p.catalog AND pt.plan = p.plan AND pt.feature_id = y.feature_id)));
 
     INSERT INTO weir.totals (key, free, carried)
-    SELECT k.key, coalesce(ct.free, 0), coalesce(ct.free, 0)
-    FROM weir.keys k
-    JOIN weir.periods p ON p.id = k.period_id
-    LEFT JOIN weir.keys ck ON ck.period_id = p.carried_from AND ck.feature_id = k.feature_id AND k.early_end = 'carry'
-    LEFT JOIN weir.totals ct ON ct.key = ck.key
-    WHERE k.period_id = p_period
+    SELECT k.key, coalesce(c.free, 0), coalesce(c.free, 0)
+    FROM unnest(p_periods) AS x(id)
+    CROSS JOIN LATERAL (SELECT * FROM weir.periods y WHERE y.id = x.id LIMIT 1) p
+    CROSS JOIN LATERAL (SELECT * FROM weir.keys y WHERE y.period_id = p.id OFFSET 0) k
+    LEFT JOIN LATERAL (
+        SELECT t.free FROM weir.keys y JOIN weir.totals t ON t.key = y.key
+        WHERE y.period_id = p.carried_from AND y.feature_id = k.feature_id AND k.early_end = 'carry' LIMIT 1) c ON true
     ON CONFLICT (key) DO NOTHING;
 
     INSERT INTO weir.quotas (key, ceiling)
     SELECT k.key, weir.ceiling_of(k.included, k.maximum, k.spending_cap, k.on_exceeded, k.billability, k.when_not_billable, k.in_plan,
                                   t.used, t.free, t.overage)
-    FROM weir.keys k JOIN weir.totals t USING (key) WHERE k.period_id = p_period
+    FROM unnest(p_periods) AS x(id)
+    CROSS JOIN LATERAL (SELECT * FROM weir.keys y WHERE y.period_id = x.id OFFSET 0) k
+    CROSS JOIN LATERAL (SELECT * FROM weir.totals y WHERE y.key = k.key LIMIT 1) t
     ON CONFLICT (key) DO NOTHING;
+END $$;
+
+-- The same for one period.
+CREATE FUNCTION weir.copy_terms(p_period bigint, p_yes integer[], p_awaiting integer[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM weir.copy_terms(ARRAY[p_period], p_yes, p_awaiting, NULL);
 END $$;
 
 -- Sets the ceilings of keys anew and recalls what is granted above them. The caller holds weir.fold and has folded.
@@ -158,11 +176,12 @@ END $$;
 -- The period in which an instant is admitted: a row that was cut ends at the cut, and has what lies before it, though
 -- the row after it may begin earlier.
 CREATE FUNCTION weir.period_at(p_account bigint, p_at timestamptz) RETURNS bigint
-    LANGUAGE sql STABLE SET enable_seqscan = off AS $$
-    SELECT p.id FROM weir.periods p
-    WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts <= p_at AND p_at < coalesce(p.cut, p.ends)
-    ORDER BY coalesce(p.cut, p.ends), p.starts LIMIT 1
-$$;
+    LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+BEGIN
+    RETURN (SELECT p.id FROM weir.periods p
+        WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts <= p_at AND p_at < coalesce(p.cut, p.ends)
+        ORDER BY coalesce(p.cut, p.ends), p.starts LIMIT 1);
+END $$;
 
 -- Held shared by who copies terms from the latest catalog, and alone by a publication, so that no row that begins
 -- later is made with the terms before it.
@@ -182,77 +201,92 @@ DECLARE v_id bigint;
 BEGIN
     v_id := weir.period_at(p_account, p_at);
     IF v_id IS NULL THEN
-        PERFORM FROM weir.accounts x WHERE x.id = p_account FOR NO KEY UPDATE;
+        PERFORM weir.ensure_periods(ARRAY[p_account], ARRAY[p_at]);
         v_id := weir.period_at(p_account, p_at);
-    END IF;
-    IF v_id IS NULL THEN
-        PERFORM weir.catalog_gate(false);
-        v_id := weir.make_period(p_account, p_at);
     END IF;
     RETURN v_id;
 END $$;
 
--- Makes the period that an instant falls into, where there is none. The caller holds the account's row and the gate.
-CREATE FUNCTION weir.make_period(p_account bigint, p_at timestamptz) RETURNS bigint
-    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- Makes the periods that instants fall into where there are none, an instant for each account. Accounts are distinct.
+CREATE FUNCTION weir.ensure_periods(p_accounts bigint[], p_ats timestamptz[]) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
 DECLARE
-    a       weir.accounts;
-    v_id    bigint;
-    v_start timestamptz;
-    v_end   timestamptz;
-    v_whole timestamptz;
-    v_last  timestamptz;
-    v_prev  bigint;
-    v_paid  boolean;
-    v_cat   weir.catalogs;
-    v_await integer[];
+    v_accounts bigint[];
+    v_ats      timestamptz[];
 BEGIN
-    SELECT * INTO a FROM weir.accounts x WHERE x.id = p_account;
+    FOR i IN 1 .. 2 LOOP
+        SELECT array_agg(t.account ORDER BY t.account), array_agg(t.at ORDER BY t.account) INTO v_accounts, v_ats
+        FROM unnest(p_accounts, p_ats) AS t(account, at)
+        WHERE (SELECT p.id FROM weir.periods p WHERE p.account_id = t.account AND p.state <> 'void'
+               AND p.starts <= t.at AND t.at < coalesce(p.cut, p.ends) LIMIT 1) IS NULL;
+        IF v_accounts IS NULL THEN
+            RETURN;
+        END IF;
+        IF i = 1 THEN  -- and look again: another session may have made them meanwhile
+            PERFORM FROM weir.accounts x WHERE x.id = ANY (v_accounts) ORDER BY x.id FOR NO KEY UPDATE;
+        END IF;
+    END LOOP;
+    PERFORM weir.catalog_gate(false);
+    PERFORM weir.make_periods(v_accounts, v_ats);
+END $$;
+
+-- Makes the periods that instants fall into, where there are none. The caller holds the accounts' rows and the gate.
+CREATE FUNCTION weir.make_periods(p_accounts bigint[], p_ats timestamptz[]) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_cat    weir.catalogs;
+    v_change bigint;
+    v_ids    bigint[];
+    v_before bigint[];
+BEGIN
     SELECT * INTO v_cat FROM weir.catalogs c ORDER BY c.number DESC LIMIT 1;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no plan file is published yet' USING ERRCODE = 'WR001', HINT = 'start the worker, or run: worker plans apply';
     END IF;
-    v_paid := a.anchor IS NOT NULL AND (a.plan_until IS NULL OR p_at < a.plan_until);
-    SELECT n.starts, n.ends INTO v_start, v_end
-        FROM weir.natural_period(CASE WHEN v_paid THEN a.anchor END, a.months, p_at) n;
-    -- Never over a row that is there: begin where the last one ended, end where the next one begins.
-    SELECT max(coalesce(p.cut, p.ends)) INTO v_last FROM weir.periods p
-        WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts <= p_at;
-    v_start := greatest(v_start, v_last);
-    IF NOT v_paid AND a.plan_until <= p_at THEN
-        v_start := greatest(v_start, a.plan_until);
-    END IF;
-    IF v_paid THEN
-        v_end := least(v_end, a.plan_until);
-    END IF;
-    v_whole := v_end;
-    SELECT least(v_end, min(p.starts)) INTO v_end FROM weir.periods p
-        WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts > p_at;
-    IF v_paid THEN
-        -- What follows a billable period may go on until the GET that confirms it.
-        SELECT p.id INTO v_prev FROM weir.periods p
-            WHERE p.account_id = p_account AND p.state <> 'void' AND p.starts < v_start ORDER BY p.starts DESC LIMIT 1;
-        SELECT array_agg(k.feature_id) INTO v_await FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id
-            WHERE k.period_id = v_prev AND p.source = 'subscription' AND k.billability <> 'no';
-    END IF;
-    INSERT INTO weir.periods (account_id, starts, ends, planned, plan, catalog, source, carried_from, change, created_at)
-    VALUES (p_account, v_start, v_end, v_whole, CASE WHEN v_paid THEN coalesce(a.plan, v_cat.default_plan) ELSE v_cat.default_plan END,
-            v_cat.number, CASE WHEN v_paid THEN 'subscription' ELSE 'calendar' END,
-            weir.carried_from(p_account, v_start, v_paid), (SELECT c.number FROM weir.changes c), p_at)
-    RETURNING id INTO v_id;
-    PERFORM weir.copy_terms(v_id, '{}', coalesce(v_await, '{}'));
-    RETURN v_id;
+    SELECT c.number INTO v_change FROM weir.changes c;
+    WITH asked AS (
+        SELECT a.id, a.plan, a.plan_until, a.anchor, a.months, t.at,
+               a.anchor IS NOT NULL AND (a.plan_until IS NULL OR t.at < a.plan_until) AS paid
+        FROM unnest(p_accounts, p_ats) AS t(account, at)
+        CROSS JOIN LATERAL (SELECT * FROM weir.accounts y WHERE y.id = t.account LIMIT 1) a),
+    bounds AS (
+        -- Never over a row that is there: begin where the last one ended, end where the next one begins.
+        SELECT x.id, x.plan, x.at, x.paid,
+               greatest(n.starts, (SELECT max(coalesce(p.cut, p.ends)) FROM weir.periods p
+                                   WHERE p.account_id = x.id AND p.state <> 'void' AND p.starts <= x.at),
+                        CASE WHEN NOT x.paid AND x.plan_until <= x.at THEN x.plan_until END) AS starts,
+               CASE WHEN x.paid THEN least(n.ends, x.plan_until) ELSE n.ends END AS whole,
+               (SELECT min(p.starts) FROM weir.periods p WHERE p.account_id = x.id AND p.state <> 'void' AND p.starts > x.at) AS next
+        FROM asked x CROSS JOIN LATERAL weir.natural_period(CASE WHEN x.paid THEN x.anchor END, x.months, x.at) n),
+    made AS (
+        INSERT INTO weir.periods (account_id, starts, ends, planned, plan, catalog, source, carried_from, change, created_at)
+        SELECT b.id, b.starts, least(b.whole, b.next), b.whole, CASE WHEN b.paid THEN coalesce(b.plan, v_cat.default_plan) ELSE v_cat.default_plan END,
+               v_cat.number, CASE WHEN b.paid THEN 'subscription' ELSE 'calendar' END,
+               weir.carried_from(b.id, b.starts, b.paid), v_change, b.at
+        FROM bounds b
+        RETURNING id, account_id, starts, source)
+    -- What follows a billable period may go on until the GET that confirms it.
+    SELECT array_agg(m.id), array_agg(CASE WHEN m.source = 'subscription' THEN (
+        SELECT CASE WHEN p.source = 'subscription' THEN p.id END FROM weir.periods p
+        WHERE p.account_id = m.account_id AND p.state <> 'void' AND p.starts < m.starts ORDER BY p.starts DESC LIMIT 1) END)
+    INTO v_ids, v_before FROM made m;
+    PERFORM weir.copy_terms(v_ids, '{}', '{}', v_before);
 END $$;
 
 -- The earlier row whose free units a new row opens with, so that moving boundaries mints no second allowance: a paid
 -- row that was cut short and began less than 28 days before, or this month's last unpaid row.
 CREATE FUNCTION weir.carried_from(p_account bigint, p_start timestamptz, p_paid boolean) RETURNS bigint
-    LANGUAGE sql STABLE SET enable_seqscan = off AS $$
-    SELECT p.id FROM (
-        SELECT x.* FROM weir.periods x
-        WHERE x.account_id = p_account AND x.state <> 'void' AND x.starts < p_start
-          AND x.source = CASE WHEN p_paid THEN 'subscription' ELSE 'calendar' END
-        ORDER BY x.starts DESC LIMIT 1) p
-    WHERE CASE WHEN p_paid THEN p.starts > p_start - interval '28 days' AND p.ends < p.planned
-               ELSE p.starts >= date_trunc('month', p_start, 'UTC') END
-$$;
+    LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+BEGIN
+    RETURN (SELECT p.id FROM (
+            SELECT x.* FROM weir.periods x
+            WHERE x.account_id = p_account AND x.state <> 'void' AND x.starts < p_start
+              AND x.source = CASE WHEN p_paid THEN 'subscription' ELSE 'calendar' END
+            ORDER BY x.starts DESC LIMIT 1) p
+        WHERE CASE WHEN p_paid THEN p.starts > p_start - interval '28 days' AND p.ends < p.planned
+                   ELSE p.starts >= date_trunc('month', p_start, 'UTC') END);
+END $$;

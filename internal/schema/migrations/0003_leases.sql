@@ -14,10 +14,11 @@ CREATE TYPE weir.lease_answer AS (
 );
 
 -- Nodes that share a ceiling: live ones, heard of within 3 s where the asker can judge that; the asker always.
-CREATE FUNCTION weir.live_nodes(p_node bigint, p_judge boolean) RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT greatest(1, count(*)) FROM weir.nodes n
-    WHERE n.state = 'live' AND (n.id = p_node OR NOT p_judge OR n.heartbeat_at > clock_timestamp() - interval '3 s')
-$$;
+CREATE FUNCTION weir.live_nodes(p_node bigint, p_judge boolean) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT greatest(1, count(*)) FROM weir.nodes n
+        WHERE n.state = 'live' AND (n.id = p_node OR NOT p_judge OR n.heartbeat_at > clock_timestamp() - interval '3 s'));
+END $$;
 
 -- Held shared by every ask and give of a node until it commits, and alone by who moves the node's state: once a node
 -- is no longer live, no grant that was decided before can commit after.
@@ -30,20 +31,15 @@ BEGIN
     END IF;
 END $$;
 
--- What is stored under a key: folded, and still in the inbox. STABLE, as are the next ones: they read with the
--- caller's snapshot, so that a fold that commits in between is seen whole or not at all.
-CREATE FUNCTION weir.stored(p_key bigint) RETURNS bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
-    SELECT coalesce((SELECT t.used FROM weir.totals t WHERE t.key = p_key), 0) + coalesce((
+-- What is stored under a key: folded, and still in the inbox. STABLE: it reads with the caller's snapshot, so that a
+-- fold that commits in between is seen whole or not at all.
+CREATE FUNCTION weir.stored(p_key bigint) RETURNS bigint LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+BEGIN
+    RETURN (SELECT coalesce((SELECT t.used FROM weir.totals t WHERE t.key = p_key), 0) + coalesce((
         SELECT sum(greatest(0, x.upto - coalesce(d.used, 0)))
         FROM (SELECT i.node, max(i.upto) AS upto FROM weir.inbox i WHERE i.key = p_key GROUP BY i.node) x
-        LEFT JOIN weir.done d ON d.key = p_key AND d.node = x.node), 0)::bigint
-$$;
-
--- What one node has stored under a key.
-CREATE FUNCTION weir.stored_by(p_key bigint, p_node bigint) RETURNS bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
-    SELECT greatest(coalesce((SELECT d.used FROM weir.done d WHERE d.key = p_key AND d.node = p_node), 0),
-                    coalesce((SELECT max(i.upto) FROM weir.inbox i WHERE i.key = p_key AND i.node = p_node), 0))
-$$;
+        LEFT JOIN weir.done d ON d.key = p_key AND d.node = x.node), 0)::bigint);
+END $$;
 
 -- Why n units do not pass under a key for a node that holds nothing back: another node holds them loosely, or nobody.
 CREATE TYPE weir.shortage AS (
@@ -201,7 +197,8 @@ CREATE TYPE weir.loaded_key AS (
 );
 
 CREATE FUNCTION weir.load(p_node bigint, p_accounts bigint[], p_at timestamptz) RETURNS SETOF weir.loaded_key
-    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_change bigint;
 BEGIN
     -- Read first, in a statement of its own: what is loaded is at least as new as this number.
@@ -211,53 +208,93 @@ BEGIN
            k.included,
            CASE WHEN weir.overage_open(k.on_exceeded, k.billability, k.when_not_billable) THEN least(k.maximum, k.spending_cap) ELSE 0 END,
            coalesce(k.on_exceeded, ''), coalesce(k.when_away, ''), coalesce(k.enforce, ''), coalesce(k.in_plan, false), coalesce(q.ceiling, 0),
-           coalesce(weir.stored(k.key) - own.used, 0), coalesce(t.free, 0), coalesce(t.overage, 0), coalesce(t.adjusted, 0),
-           coalesce(t.used, 0), own.used, coalesce(l.ver, 0), coalesce(l.lim, 0), coalesce(l.tight, false), a.shadow
-    FROM weir.accounts a
-    JOIN weir.periods p ON p.account_id = a.id AND p.state <> 'void' AND coalesce(p.cut, p.ends) > p_at
+           coalesce(t.used, 0) - coalesce(d.used, 0) + inbox.others, coalesce(t.free, 0), coalesce(t.overage, 0), coalesce(t.adjusted, 0),
+           coalesce(t.used, 0), greatest(coalesce(d.used, 0), inbox.own), coalesce(l.ver, 0), coalesce(l.lim, 0), coalesce(l.tight, false), a.shadow
+    FROM unnest(p_accounts) AS x(id)
+    CROSS JOIN LATERAL (SELECT * FROM weir.accounts y WHERE y.id = x.id LIMIT 1) a
+    CROSS JOIN LATERAL (SELECT * FROM weir.periods y WHERE y.account_id = x.id AND y.state <> 'void' AND coalesce(y.cut, y.ends) > p_at OFFSET 0) p
     -- A plan without quotas has periods without keys: they come with an empty feature.
-    LEFT JOIN (weir.keys k
-        JOIN weir.features f ON f.id = k.feature_id
-        JOIN weir.quotas q ON q.key = k.key
-        JOIN weir.totals t ON t.key = k.key) ON k.period_id = p.id
-    LEFT JOIN weir.leases l ON l.key = k.key AND l.node = p_node
-    CROSS JOIN LATERAL (SELECT weir.stored_by(k.key, p_node) AS used) own
-    WHERE a.id = ANY (p_accounts)
+    LEFT JOIN LATERAL (SELECT * FROM weir.keys y WHERE y.period_id = p.id OFFSET 0) k ON true
+    LEFT JOIN weir.features f ON f.id = k.feature_id
+    LEFT JOIN LATERAL (SELECT * FROM weir.quotas y WHERE y.key = k.key LIMIT 1) q ON true
+    LEFT JOIN LATERAL (SELECT * FROM weir.totals y WHERE y.key = k.key LIMIT 1) t ON true
+    LEFT JOIN LATERAL (SELECT * FROM weir.leases y WHERE y.key = k.key AND y.node = p_node LIMIT 1) l ON true
+    LEFT JOIN LATERAL (SELECT * FROM weir.done y WHERE y.key = k.key AND y.node = p_node LIMIT 1) d ON true
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(greatest(0, i.upto - coalesce(e.used, 0))) FILTER (WHERE i.node <> p_node), 0)::bigint AS others,
+               coalesce(max(i.upto) FILTER (WHERE i.node = p_node), 0) AS own
+        FROM (SELECT b.node, max(b.upto) AS upto FROM weir.inbox b WHERE b.key = k.key GROUP BY b.node) i
+        LEFT JOIN LATERAL (SELECT y.used FROM weir.done y WHERE y.key = k.key AND y.node = i.node LIMIT 1) e ON true) inbox
     ORDER BY a.id, p.starts, k.key;
 END $$;
 
--- First contact: account, period, next period, keys, and a first lease under one of them, in one round trip.
-CREATE FUNCTION weir.contact(p_node bigint, p_judge boolean, p_account text, p_at timestamptz, p_feature text, p_n bigint, p_want bigint,
-        p_waiting bigint) RETURNS SETOF weir.loaded_key
-    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- First contacts of a node: accounts, their periods, the next ones, keys, and a first lease under one key of each, in
+-- one round trip. Accounts are distinct; each has its feature, the units wanted now, the least that the lease should
+-- hold, and what all callers at the node wait for.
+CREATE FUNCTION weir.contact(p_node bigint, p_judge boolean, p_at timestamptz, p_accounts text[], p_features text[], p_ns bigint[],
+        p_wants bigint[], p_waitings bigint[]) RETURNS SETOF weir.loaded_key
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
 DECLARE
-    v_account bigint;
-    v_period  bigint;
-    v_end     timestamptz;
-    v_key     bigint;
-    v_state   text;
-    v_ceiling bigint;
+    v_ids      bigint[];
+    v_periods  bigint[];
+    v_ends     timestamptz[];
+    v_keys     bigint[];
+    v_ns       bigint[];
+    v_wants    bigint[];
+    v_waitings bigint[];
+    v_given    bigint[];
+    v_nodes    bigint;
 BEGIN
-    SELECT a.id INTO v_account FROM weir.accounts a WHERE a.account = p_account;
-    IF NOT FOUND THEN
-        INSERT INTO weir.accounts (account, created_at) VALUES (p_account, p_at) ON CONFLICT (account) DO NOTHING;
-        SELECT a.id INTO v_account FROM weir.accounts a WHERE a.account = p_account;
-    END IF;
-    v_period := weir.ensure_period(v_account, p_at);
-    SELECT coalesce(p.cut, p.ends) INTO v_end FROM weir.periods p WHERE p.id = v_period;
-    PERFORM weir.ensure_period(v_account, v_end);
-    SELECT k.key INTO v_key FROM weir.keys k JOIN weir.features f ON f.id = k.feature_id
-        WHERE k.period_id = v_period AND f.name = p_feature AND k.in_plan AND k.enforce = 'leases';
-    IF FOUND AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.key = v_key AND l.node = p_node) THEN
+    FOR i IN 1 .. 2 LOOP
+        SELECT array_agg(a.id ORDER BY t.n) INTO v_ids
+        FROM unnest(p_accounts) WITH ORDINALITY AS t(account, n)
+        CROSS JOIN LATERAL (SELECT y.id FROM weir.accounts y WHERE y.account = t.account LIMIT 1) a;
+        EXIT WHEN cardinality(v_ids) = cardinality(p_accounts);
+        -- By name, so that two nodes which make the same accounts wait for each other in one order.
+        INSERT INTO weir.accounts (account, created_at)
+            SELECT t.account, p_at FROM unnest(p_accounts) AS t(account)
+            WHERE (SELECT a.id FROM weir.accounts a WHERE a.account = t.account) IS NULL ORDER BY t.account
+            ON CONFLICT (account) DO NOTHING;
+    END LOOP;
+    PERFORM weir.ensure_periods(v_ids, array_fill(p_at, ARRAY[cardinality(v_ids)]));
+    SELECT array_agg(p.id ORDER BY t.n), array_agg(coalesce(p.cut, p.ends) ORDER BY t.n) INTO v_periods, v_ends
+        FROM unnest(v_ids) WITH ORDINALITY AS t(account, n)
+        CROSS JOIN LATERAL (SELECT * FROM weir.periods y WHERE y.id = weir.period_at(t.account, p_at) LIMIT 1) p;
+    PERFORM weir.ensure_periods(v_ids, v_ends);
+    SELECT array_agg(k.key), array_agg(t.n), array_agg(t.want), array_agg(t.waiting) INTO v_keys, v_ns, v_wants, v_waitings
+        FROM unnest(v_periods, p_features, p_ns, p_wants, p_waitings) AS t(period, feature, n, want, waiting)
+        JOIN weir.features f ON f.name = t.feature
+        CROSS JOIN LATERAL (SELECT * FROM weir.keys y WHERE y.period_id = t.period AND y.feature_id = f.id LIMIT 1) k
+        WHERE k.in_plan AND k.enforce = 'leases'
+          AND (SELECT l.key FROM weir.leases l WHERE l.key = k.key AND l.node = p_node) IS NULL;
+    IF v_keys IS NOT NULL THEN
         PERFORM weir.node_gate(p_node, false);
-        SELECT q.ceiling INTO v_ceiling FROM weir.quotas q WHERE q.key = v_key FOR UPDATE;
-        SELECT n.state INTO v_state FROM weir.nodes n WHERE n.id = p_node;
-        IF v_state = 'live' THEN
-            PERFORM weir.lease_one(p_node, p_judge, weir.live_nodes(p_node, p_judge), false, v_key, 0, 0, 0, p_n,
-                                   greatest(p_want, least(v_ceiling / 100, 1000000)), p_waiting);
+        PERFORM FROM weir.quotas q WHERE q.key = ANY (v_keys) ORDER BY q.key FOR UPDATE;
+        IF (SELECT n.state FROM weir.nodes n WHERE n.id = p_node) = 'live' THEN
+            v_nodes := weir.live_nodes(p_node, p_judge);
+            -- Where there is room, the first branch of weir.lease_one, for all of them in one statement.
+            WITH asked AS MATERIALIZED (
+                SELECT q.key, t.n, q.ceiling - q.granted AS room, greatest(t.want, least(q.ceiling / 100, 1000000)) AS want
+                FROM unnest(v_keys, v_ns, v_wants) AS t(key, n, want)
+                CROSS JOIN LATERAL (SELECT * FROM weir.quotas y WHERE y.key = t.key LIMIT 1) q
+                WHERE NOT q.ended AND q.strict_until <= clock_timestamp() AND t.n > 0 AND q.ceiling - q.granted >= t.n
+                  AND (SELECT l.key FROM weir.leases l WHERE l.key = q.key AND l.node = p_node) IS NULL),
+            given AS MATERIALIZED (SELECT a.key, a.n, greatest(a.n, least(a.want, a.room / (2 * v_nodes))) AS got FROM asked a),
+            moved AS (UPDATE weir.quotas q SET granted = q.granted + g.got FROM given g WHERE q.key = g.key),
+            leased AS (
+                INSERT INTO weir.leases (key, node, ver, lim, tight) SELECT g.key, p_node, 1, g.got, g.got = g.n FROM given g)
+            SELECT array_agg(g.key) INTO v_given FROM given g;
+            FOR i IN 1 .. cardinality(v_keys) LOOP
+                IF v_keys[i] = ANY (v_given) THEN
+                    CONTINUE;
+                END IF;
+                PERFORM weir.lease_one(p_node, p_judge, v_nodes, false, v_keys[i], 0, 0, 0, v_ns[i], v_wants[i], v_waitings[i]);
+            END LOOP;
         END IF;
     END IF;
-    RETURN QUERY SELECT * FROM weir.load(p_node, ARRAY[v_account], p_at);
+    RETURN QUERY SELECT * FROM weir.load(p_node, v_ids, p_at);
 END $$;
 
 -- A call that is decided in the database: plans with enforce: strict, and calls with an idempotency key.

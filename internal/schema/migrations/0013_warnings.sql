@@ -2,22 +2,25 @@
 -- sent of them. weir.warnings is written under weir.fold only, so that ids become visible in their order.
 
 -- What thresholds are percent of: the included units, or, where the customer's own cap is the lower bound of open
--- overage, everything up to that cap. NULL: no bound, no warning.
+-- overage, everything up to that cap. NULL: no bound, no warning. In PL/pgSQL, because a generated column's expression
+-- is planned at every INSERT, and SQL functions in it are parsed each time.
 CREATE FUNCTION weir.allowance_of(included bigint, maximum bigint, spending_cap bigint, on_exceeded text, billability text,
-        when_not_billable text, in_plan boolean) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN NOT in_plan OR included IS NULL THEN NULL
+        when_not_billable text, in_plan boolean) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN CASE WHEN NOT in_plan OR included IS NULL THEN NULL
                 WHEN spending_cap < coalesce(maximum, weir.boundless()) AND weir.overage_open(on_exceeded, billability, when_not_billable)
                 THEN least(weir.boundless()::numeric, included::numeric + spending_cap)::bigint
-                ELSE included END
-$$;
+                ELSE included END;
+END $$;
 
 -- The least amount above p_used at which a threshold is reached. No threshold left: the number that stands for no bound.
 CREATE FUNCTION weir.next_mark(p_warn_at integer[], p_allowance bigint, p_used bigint) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT coalesce(min(m.units), weir.boundless())::bigint
-    FROM unnest(p_warn_at) AS w(percent) CROSS JOIN LATERAL (SELECT ceil(w.percent::numeric * p_allowance / 100) AS units) m
-    WHERE p_allowance > 0 AND m.units > p_used
-$$;
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN (SELECT coalesce(min(m.units), weir.boundless())::bigint
+        FROM unnest(p_warn_at) AS w(percent) CROSS JOIN LATERAL (SELECT ceil(w.percent::numeric * p_allowance / 100) AS units) m
+        WHERE p_allowance > 0 AND m.units > p_used);
+END $$;
 
 ALTER TABLE weir.plan_terms ADD COLUMN warn_at integer[] NOT NULL DEFAULT '{80,100}';
 ALTER TABLE weir.keys

@@ -1,0 +1,129 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirhq/weir/usage"
+)
+
+const (
+	contactBatch = 128    // accounts in one statement
+	contactQueue = 16_384 // accounts that wait to be loaded; calls for one more are unavailable
+)
+
+// contacts sends first contacts, one statement at a time. What gathers while it is in flight goes in the next one.
+type contacts struct {
+	e *Enforcer
+
+	mu      sync.Mutex
+	waiting []*loading
+	running bool
+}
+
+// submit queues a first contact, and reports false where the queue is full or the enforcer is ending.
+func (x *contacts) submit(l *loading) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.waiting) >= contactQueue || (!x.running && !x.e.spawn(x.run)) {
+		return false
+	}
+	x.running = true
+	x.waiting = append(x.waiting, l)
+	return true
+}
+
+// run sends until nothing waits.
+func (x *contacts) run() {
+	for {
+		x.mu.Lock()
+		n := min(len(x.waiting), contactBatch)
+		batch := x.waiting[:n:n]
+		x.waiting = x.waiting[n:]
+		x.running = n > 0
+		x.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		x.load(batch)
+	}
+}
+
+// load runs first contacts. It goes on when their callers have left: the next ones find the accounts. A batch that the
+// database refuses is halved until the account that it is about stands alone.
+func (x *contacts) load(batch []*loading) {
+	keys, err := x.fetch(batch)
+	if err != nil && len(batch) > 1 && isRefusal(err) {
+		x.load(batch[:len(batch)/2])
+		x.load(batch[len(batch)/2:])
+		return
+	}
+	if err != nil && !errors.Is(err, usage.ErrNoCatalog) {
+		x.e.noteAway(err)
+	}
+	for _, l := range batch {
+		x.e.finish(l, keys[l.account.name], err)
+	}
+}
+
+// fetch reads the keys of a batch, by account.
+func (x *contacts) fetch(batch []*loading) (map[string][]usage.Key, error) {
+	e := x.e
+	ctx, cancel := context.WithTimeout(e.life, firstContactWait)
+	defer cancel()
+	calls := make([]usage.ContactCall, len(batch))
+	for i, l := range batch {
+		calls[i] = usage.ContactCall{Account: l.account.name, Feature: l.feature, Units: 1, Want: minFirstLease, Waiting: 1}
+	}
+	e.stats.contacts.Add(1)
+	keys, err := usage.Contacts(ctx, e.db, e.node, e.judges(), e.clock.time(), calls)
+	if err != nil {
+		return nil, err
+	}
+	e.noteAnswer()
+	by := make(map[string][]usage.Key, len(batch))
+	for i := 0; i < len(keys); {
+		n := i + 1
+		for n < len(keys) && keys[n].AccountID == keys[i].AccountID {
+			n++
+		}
+		by[keys[i].Account] = keys[i:n]
+		i = n
+	}
+	return by, nil
+}
+
+// isRefusal tells what is wrong with the data from what is wrong with the database.
+func isRefusal(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || errors.Is(err, usage.ErrNoCatalog) {
+		return false
+	}
+	switch pg.Code[:2] {
+	case "21", "22", "23", "P0":
+		return true
+	}
+	return false
+}
+
+// finish hands a first contact to its account and wakes who waits for it.
+func (e *Enforcer) finish(l *loading, keys []usage.Key, err error) {
+	a := l.account
+	a.mu.Lock()
+	if err == nil {
+		err = e.adoptKeys(a, keys)
+	}
+	a.loading = nil
+	a.mu.Unlock()
+	l.err = err
+	close(l.done)
+	if err != nil && l.feature == "" {
+		e.refreshSoon(a) // nobody waits for it
+	}
+	if errors.Is(err, usage.ErrNoCatalog) || errors.Is(err, errStale) {
+		e.cfg.Logger.Warn("weir: an account can't be loaded", "account", a.name, "error", err)
+	}
+}
