@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/weirhq/weir/enforcer"
+	"github.com/weirhq/weir/internal/settings"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -55,7 +52,7 @@ func (s *starter) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the process was told to end while it tried
-		case !away(err):
+		case !settings.Away(err):
 			return explained(err)
 		}
 		s.logger.Warn("the database is away; calls are answered 503 meanwhile", "error", err, "again_in", pause)
@@ -74,33 +71,10 @@ func (s *starter) try(ctx context.Context) error {
 	return s.enforcer.Start(ctx)
 }
 
-// away reports whether an error passes by itself once the database is back: no connection, no answer, or a server that
-// starts, stops or is full. What the server says about credentials, names or content does not.
-func away(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		switch pg.Code[:min(2, len(pg.Code))] {
-		case "08", "40", "53", "57", "58": // connection, rollback, resources, operator, system (PostgreSQL, appendix A)
-			return true
-		}
-		return false
-	}
-	var network net.Error
-	var connect *pgconn.ConnectError
-	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) || pgconn.Timeout(err) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
-}
-
 // explained adds what to do to an error that does not say it.
 func explained(err error) error {
-	var pg *pgconn.PgError
-	switch {
-	case errors.Is(err, usage.ErrNoCatalog):
+	if errors.Is(err, usage.ErrNoCatalog) {
 		return fmt.Errorf("%w; or name a plan file by WEIR_PLANS", err)
-	case errors.As(err, &pg) && pg.Code == "3D000":
-		return fmt.Errorf("%w: create the database, or mend DATABASE_URL", err)
-	case errors.As(err, &pg) && pg.Code[:min(2, len(pg.Code))] == "28":
-		return fmt.Errorf("%w: mend the user or the password in DATABASE_URL", err)
 	}
-	return err
+	return settings.Mend(err)
 }

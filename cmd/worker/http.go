@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -26,7 +24,7 @@ func (o *office) routes() http.Handler {
 		mux.Handle(route, o.metrics.Measured("accounts", o.pages))
 	}
 	mux.Handle("GET /metrics", o.metrics.Page())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /readyz", o.ready)
 	return mux
 }
@@ -43,14 +41,11 @@ type readiness struct {
 func (o *office) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
-	answer, status := readiness{Ready: true, Time: o.clock.Now()}, http.StatusOK
+	answer := readiness{Ready: true, Time: o.clock.Now()}
 	if why := o.notReady(ctx); why != "" {
-		answer.Ready, answer.Reason, status = false, why, http.StatusServiceUnavailable
+		answer.Ready, answer.Reason = false, why
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer)
+	answer.write(w)
 }
 
 func (o *office) notReady(ctx context.Context) string {

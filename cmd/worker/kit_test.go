@@ -132,6 +132,20 @@ type serving struct {
 // serve starts a worker and waits until it is ready.
 func (p *place) serve(args ...string) *serving {
 	p.Helper()
+	s := p.begin(args...)
+	s.ready()
+	return s
+}
+
+// ready waits until the worker is.
+func (s *serving) ready() {
+	s.Helper()
+	require.Eventually(s, func() bool { return s.status("GET", "/readyz", "", "") == http.StatusOK }, 30*time.Second, 20*time.Millisecond, "%s", s.log)
+}
+
+// begin starts a worker and waits until it serves.
+func (p *place) begin(args ...string) *serving {
+	p.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	read, write := io.Pipe()
 	ended := make(chan error, 1)
@@ -151,7 +165,6 @@ func (p *place) serve(args ...string) *serving {
 	}
 	require.NotEmpty(p, s.url, "the worker did not start: %s", s.log)
 	go func() { _, _ = io.Copy(io.Discard, read) }()
-	require.Eventually(p, func() bool { return s.status("GET", "/readyz", "", "") == http.StatusOK }, 30*time.Second, 20*time.Millisecond)
 	return s
 }
 

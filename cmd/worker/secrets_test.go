@@ -59,9 +59,10 @@ func TestNoSecretIsShown(t *testing.T) {
 		"postgres://weir:" + planted + " x@127.0.0.1:1/weir", "host=127.0.0.1 port=1 user=weir password=" + planted, "postgres://weir:" + planted + "@[::1/weir",
 	} {
 		p.env["DATABASE_URL"] = url
-		for _, args := range [][]string{{"migrate"}, {"doctor"}, {"usage", "show", "acme"}, {"serve"}} {
+		for _, args := range [][]string{{"migrate"}, {"doctor"}, {"usage", "show", "acme"}} {
 			try(args...)
 		}
+		seen.WriteString(p.servesInVain())
 	}
 	require.Greater(t, seen.Len(), 5_000)
 	at := strings.Index(seen.String(), planted)

@@ -52,21 +52,7 @@ func (s *serveCmd) Run(c *call) error {
 	if s.key != "" && len(s.secrets) == 0 {
 		return usageError{errors.New("STRIPE_WEBHOOK_SECRET is not set: it is the signing secret of the webhook endpoint (whsec_…), shown where the endpoint was made")}
 	}
-	if s.Migrate {
-		if err := (migrateCmd{ListenURL: s.ListenURL}).Run(c); err != nil {
-			return err
-		}
-	}
-	pool, err := c.openMigrated()
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	o, err := s.prepare(c, pool, catalog)
-	if err != nil {
-		return err
-	}
-	return o.serve(c, s)
+	return s.serve(c, catalog)
 }
 
 // office is a worker that is ready to serve.
@@ -140,41 +126,52 @@ const (
 	maxHeaderBytes = 32 << 10
 )
 
-// serve runs HTTP, the clock and the jobs until ctx ends or one of them fails.
-func (o *office) serve(c *call, s *serveCmd) error {
+// serve runs HTTP, the clock and the jobs until ctx ends or one of them fails. HTTP is there from the first moment on,
+// so that probes tell a worker that waits for its database from one that is dead.
+func (s *serveCmd) serve(c *call, catalog *plans.Catalog) error {
 	l, err := settings.Listen(c.ctx, "WEIR_ADDR", s.Addr, "WEIR_ADMIN_TOKEN", s.token != "")
 	if err != nil {
 		return usageError{err}
 	}
+	front, err := newEntrance(c)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	server := &http.Server{
-		Handler: o.routes(), ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
+		Handler: front, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeaderBytes, BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(c.ctx) },
 	}
-	server.RegisterOnShutdown(o.pages.Close)
 	var g runner.Group
+	working, stopWorking := context.WithCancel(c.ctx)
 	g.Add(func() error { return server.Serve(l) }, func(error) {
-		o.working.Store(false)
+		stopWorking() // not ready from now on, and no start that is under way opens
 		end, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), s.StopTimeout)
 		defer cancel()
 		_ = server.Shutdown(end)
 	})
-	ticking, stopTicking := context.WithCancel(c.ctx)
-	g.Add(func() error { o.clock.Run(ticking); return nil }, func(error) { stopTicking() })
-	working, stopWorking := context.WithCancel(c.ctx)
 	g.Add(func() error {
-		if err := o.jobs.Start(working); err != nil {
+		o, err := s.start(working, c, catalog)
+		if err != nil {
 			return err
 		}
-		o.working.Store(true)
-		<-working.Done()
-		o.working.Store(false)
-		end, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), s.StopTimeout)
-		defer cancel()
-		return o.jobs.Stop(end)
+		defer o.pool.Close()
+		server.RegisterOnShutdown(o.pages.Close)
+		return o.work(working, front, s.StopTimeout)
 	}, func(error) { stopWorking() })
 	_, _ = fmt.Fprintf(c.out, "worker: serving on %s\n", settings.Where(l))
 	if err := g.Run(); c.ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// work opens the entrance, follows the clock and waits for ctx; then it lets the running jobs end. The jobs run already.
+func (o *office) work(ctx context.Context, front *entrance, stopTimeout time.Duration) error {
+	o.working.Store(true)
+	front.open(o.routes())
+	o.clock.Run(ctx)
+	o.working.Store(false)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return o.jobs.Stop(end)
 }

@@ -1,0 +1,41 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Away reports whether an error passes by itself once the database is back: no connection, no answer, or a server that
+// starts, stops or is full. What the server says about credentials, names or content does not.
+func Away(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code[:min(2, len(pg.Code))] {
+		case "08", "40", "53", "57", "58": // connection, rollback, resources, operator, system (PostgreSQL, appendix A)
+			return true
+		}
+		return false
+	}
+	var network net.Error
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) || pgconn.Timeout(err) ||
+		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.DeadlineExceeded)
+}
+
+// Mend adds to an error of the database's what to do about DATABASE_URL, where the error does not say it.
+func Mend(err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && pg.Code == "3D000":
+		return fmt.Errorf("%w: create the database, or mend DATABASE_URL", err)
+	case errors.As(err, &pg) && pg.Code[:min(2, len(pg.Code))] == "28":
+		return fmt.Errorf("%w: mend the user or the password in DATABASE_URL", err)
+	}
+	return err
+}
