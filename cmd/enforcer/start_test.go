@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/pgtest"
@@ -21,9 +22,9 @@ import (
 
 // gate is an address at which the database may be away: connections pass only while it is open.
 type gate struct {
-	url  string // of the database through the gate
-	to   string
-	addr string
+	url         string // of the database through the gate
+	network, to string
+	addr        string
 
 	mu    sync.Mutex
 	l     net.Listener
@@ -32,15 +33,16 @@ type gate struct {
 
 func newGate(t testing.TB, database string) *gate {
 	t.Helper()
-	u, err := url.Parse(database)
+	cfg, err := pgx.ParseConfig(database) // its address may stand in the query
 	require.NoError(t, err)
-	g := &gate{to: u.Host}
+	g := &gate{}
+	g.network, g.to = pgconn.NetworkAddress(cfg.Host, cfg.Port)
 	// The port stays this test's own while the gate is closed: a listener that is never read from would be a stall.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	g.addr = l.Addr().String()
 	require.NoError(t, l.Close())
-	u.Host = g.addr
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(cfg.User, cfg.Password), Host: g.addr, Path: "/" + cfg.Database, RawQuery: "sslmode=disable"}
 	g.url = u.String()
 	t.Cleanup(g.close)
 	return g
@@ -59,7 +61,7 @@ func (g *gate) open(t testing.TB) {
 			if err != nil {
 				return
 			}
-			out, err := net.Dial("tcp", g.to)
+			out, err := net.Dial(g.network, g.to)
 			if err != nil {
 				_ = in.Close()
 				continue
