@@ -27,13 +27,13 @@ type options struct {
 	Addr            string `name:"addr" from:"WEIR_ADDR" default:"127.0.0.1:8787" help:"host:port, or a Unix socket's path, to serve on ($WEIR_ADDR)."`
 	APITokenFile    string `name:"api-token-file" from:"WEIR_API_TOKEN_FILE" placeholder:"FILE" help:"File with the bearer token that callers show ($WEIR_API_TOKEN_FILE, or $WEIR_API_TOKEN itself). Without a token only loopback and Unix sockets are served."`
 
-	Upstream       string         `name:"upstream" from:"WEIR_UPSTREAM" placeholder:"URL" help:"Also serve as a proxy that enforces in front of this API ($WEIR_UPSTREAM)."`
-	ProxyAddr      string         `name:"proxy-addr" from:"WEIR_PROXY_ADDR" default:":8080" help:"host:port, or a Unix socket's path, of the proxy ($WEIR_PROXY_ADDR)."`
-	Feature        string         `name:"feature" from:"WEIR_FEATURE" placeholder:"NAME" help:"The feature that a request through the proxy spends ($WEIR_FEATURE)."`
-	Units          int64          `name:"units" from:"WEIR_UNITS" default:"1" help:"How many units it spends; 0: only the rate is asked ($WEIR_UNITS)."`
-	AccountHeader  string         `name:"account-header" from:"WEIR_ACCOUNT_HEADER" default:"X-Weir-Account" help:"The header with the account, believed from trusted peers ($WEIR_ACCOUNT_HEADER)."`
-	GiveBack       bool           `name:"give-back" from:"WEIR_GIVE_BACK" help:"The units of answers of 500 and above go back ($WEIR_GIVE_BACK)."`
-	TrustedProxies []netip.Prefix `name:"trusted-proxies" from:"WEIR_TRUSTED_PROXIES" placeholder:"NETWORK" help:"Networks of one's own proxies, whose account and X-Forwarded-For are believed, separated by commas ($WEIR_TRUSTED_PROXIES)."`
+	Upstream       string    `name:"upstream" from:"WEIR_UPSTREAM" placeholder:"URL" help:"Also serve as a proxy that enforces in front of this API ($WEIR_UPSTREAM)."`
+	ProxyAddr      string    `name:"proxy-addr" from:"WEIR_PROXY_ADDR" default:":8080" help:"host:port, or a Unix socket's path, of the proxy ($WEIR_PROXY_ADDR)."`
+	Feature        string    `name:"feature" from:"WEIR_FEATURE" placeholder:"NAME" help:"The feature that a request through the proxy spends ($WEIR_FEATURE)."`
+	Units          int64     `name:"units" from:"WEIR_UNITS" default:"1" help:"How many units it spends; 0: only the rate is asked ($WEIR_UNITS)."`
+	AccountHeader  string    `name:"account-header" from:"WEIR_ACCOUNT_HEADER" default:"X-Weir-Account" help:"The header with the account, believed from trusted peers ($WEIR_ACCOUNT_HEADER)."`
+	GiveBack       bool      `name:"give-back" from:"WEIR_GIVE_BACK" help:"The units of answers of 500 and above go back ($WEIR_GIVE_BACK)."`
+	TrustedProxies []network `name:"trusted-proxies" from:"WEIR_TRUSTED_PROXIES" placeholder:"NETWORK" help:"Networks of one's own proxies, whose account and X-Forwarded-For are believed, separated by commas ($WEIR_TRUSTED_PROXIES)."`
 
 	FlushInterval time.Duration `name:"flush-interval" from:"WEIR_FLUSH_INTERVAL" default:"1s" help:"How often usage is sent, 50ms to 1m ($WEIR_FLUSH_INTERVAL)."`
 	MaxWait       time.Duration `name:"max-wait" from:"WEIR_MAX_WAIT" default:"250ms" help:"How long a call may wait for the database or other nodes, 10ms to 10s ($WEIR_MAX_WAIT)."`
@@ -45,6 +45,30 @@ type options struct {
 
 	apiToken string
 	upstream *url.URL
+}
+
+// network is a network, or one address.
+type network struct{ netip.Prefix }
+
+// UnmarshalText reads 10.0.0.0/8 or 10.0.0.1.
+func (n *network) UnmarshalText(text []byte) (err error) {
+	if addr, e := netip.ParseAddr(string(text)); e == nil && addr.Zone() == "" {
+		n.Prefix = netip.PrefixFrom(addr, addr.BitLen())
+		return nil
+	}
+	if n.Prefix, err = netip.ParsePrefix(string(text)); err != nil {
+		return fmt.Errorf("%.60q is no network: use one such as 10.0.0.0/8, or an address", text)
+	}
+	return nil
+}
+
+// trusted are the networks of --trusted-proxies.
+func (o *options) trusted() []netip.Prefix {
+	all := make([]netip.Prefix, len(o.TrustedProxies))
+	for i, n := range o.TrustedProxies {
+		all[i] = n.Prefix
+	}
+	return all
 }
 
 // errHelp ends run after the help was printed.

@@ -34,7 +34,7 @@ const (
 )
 
 // run is the process: it serves until ctx ends or a signal comes, then drains HTTP and stops the enforcer. It prints
-// the address that it serves on. Errors say what to do.
+// the address that it serves on, once it knows that it stays. Errors say what to do.
 func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
 	o, err := parse(args, env, stdout, stderr)
 	if errors.Is(err, errHelp) {
@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	handler, err := api.New(api.Config{
 		Enforcer: e, Registry: registry, Logger: logger, Token: o.apiToken, NotReady: start.why, Draft: o.DraftHeaders,
-		Trusted: o.TrustedProxies,
+		Trusted: o.trusted(),
 	})
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(stdout, "enforcer: serving on %s\n", settings.Where(l))
+	where := fmt.Sprintf("enforcer: serving on %s\n", settings.Where(l))
 	var g runner.Group
 	serve(&g, l, newServer(handler, logger), start, o.StopTimeout, handler.Drain)
 	if o.upstream != nil {
@@ -72,16 +72,19 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 			return errors.Join(err, l.Close())
 		}
 		serve(&g, front, newProxy(&o, e, logger), start, o.StopTimeout, func(context.Context) {})
-		_, _ = fmt.Fprintf(stdout, "enforcer: proxying on %s to %s\n", settings.Where(front), o.upstream)
+		where += fmt.Sprintf("enforcer: proxying on %s to %s\n", settings.Where(front), o.upstream)
 	}
 	starting, cancel := context.WithCancel(ctx)
-	g.Add(func() error { return start.run(starting) }, func(error) { cancel() })
+	announce := func() { _, _ = io.WriteString(stdout, where) }
+	g.Add(func() error { return start.run(starting, announce) }, func(error) { cancel() })
 	g.Add(runner.SignalHandler(ctx, os.Interrupt, syscall.SIGTERM))
 	err = g.Run()
 	if errors.Is(err, runner.ErrSignal) || ctx.Err() != nil {
 		err = nil
 	}
-	logger.Info("stopping: usage is stored and leases go back")
+	if start.decides.Load() {
+		logger.Info("stopping: usage is stored and leases go back")
+	}
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), o.StopTimeout)
 	defer done()
 	return errors.Join(err, e.Stop(ending))
@@ -117,7 +120,7 @@ func newServer(h http.Handler, logger *slog.Logger) *http.Server {
 func newProxy(o *options, e *enforcer.Enforcer, logger *slog.Logger) *http.Server {
 	s := newServer(proxy.New(proxy.Config{
 		Enforcer: e, Upstream: o.upstream, Feature: o.Feature, Units: o.Units, AccountHeader: o.AccountHeader,
-		Trusted: o.TrustedProxies, GiveBack: o.GiveBack, Draft: o.DraftHeaders, Logger: logger,
+		Trusted: o.trusted(), GiveBack: o.GiveBack, Draft: o.DraftHeaders, Logger: logger,
 	}), logger)
 	s.ReadTimeout, s.WriteTimeout = 0, 0
 	return s

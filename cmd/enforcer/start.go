@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 const (
 	startTime     = 15 * time.Second // for one try
+	patience      = 2 * time.Second  // then who waits is told where calls are answered, whatever becomes of the first try
 	firstPause    = 250 * time.Millisecond
 	longestPause  = 5 * time.Second
 	noticeToServe = "The enforcer starts and has not reached the database yet. It tries again by itself; its log says what it met."
@@ -25,6 +27,7 @@ type starter struct {
 	enforcer *enforcer.Enforcer
 	logger   *slog.Logger
 	notReady atomic.Pointer[string]
+	decides  atomic.Bool // the enforcer has started
 }
 
 func newStarter(e *enforcer.Enforcer, logger *slog.Logger) *starter {
@@ -39,22 +42,29 @@ func (s *starter) say(why string) { s.notReady.Store(&why) }
 func (s *starter) why() string { return *s.notReady.Load() }
 
 // run starts the enforcer, again and again while the database is away, and then waits for ctx. What no waiting mends is
-// an error.
-func (s *starter) run(ctx context.Context) error {
+// an error. announce is called once, unless the first try ends in such an error: a process that is about to end says
+// nothing else.
+func (s *starter) run(ctx context.Context, announce func()) error {
+	announce = sync.OnceFunc(announce)
+	late := time.AfterFunc(patience, announce)
+	defer late.Stop()
 	pause := firstPause
 	for {
 		err := s.try(ctx)
 		switch {
 		case err == nil:
+			s.decides.Store(true)
 			s.say("")
+			announce()
 			s.logger.Info("the enforcer decides", "node", s.enforcer.Stats().Node)
 			<-ctx.Done()
 			return nil
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the process was told to end while it tried
+			return nil // the process was told to end while it tried
 		case !settings.Away(err):
 			return explained(err)
 		}
+		announce()
 		s.logger.Warn("the database is away; calls are answered 503 meanwhile", "error", err, "again_in", pause)
 		select {
 		case <-ctx.Done():

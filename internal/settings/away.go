@@ -21,9 +21,11 @@ func Away(err error) bool {
 		}
 		return false
 	}
-	var network net.Error
+	// Not net.Error: every error number of the system is one, a full disk's and a folder's without rights included.
+	var network *net.OpError
+	var name *net.DNSError
 	var connect *pgconn.ConnectError
-	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) || pgconn.Timeout(err) ||
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.As(err, &name) || pgconn.SafeToRetry(err) || pgconn.Timeout(err) ||
 		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, context.DeadlineExceeded)
 }
@@ -36,6 +38,8 @@ func Mend(err error) error {
 		return fmt.Errorf("%w: create the database, or mend DATABASE_URL", err)
 	case errors.As(err, &pg) && pg.Code[:min(2, len(pg.Code))] == "28":
 		return fmt.Errorf("%w: mend the user or the password in DATABASE_URL", err)
+	case errors.As(err, &pg) && pg.Code == "42501":
+		return fmt.Errorf("%w: grant it to the user in DATABASE_URL, or use the one that ran `worker migrate`", err)
 	}
 	return err
 }

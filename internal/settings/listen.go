@@ -25,8 +25,11 @@ func Listen(ctx context.Context, name, addr, token string, hasToken bool) (net.L
 		return nil, fmt.Errorf("%s is %q, which other machines can reach, and no token is set: set %s, or serve on 127.0.0.1 or a Unix socket", name, addr, token)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("serve on %s: %w", addr, err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("serve on %s: another process serves there: stop it, or set %s to another address", addr, name)
+	case err != nil:
+		return nil, fmt.Errorf("serve on %s: %w: set %s to an address of this machine", addr, err, name)
 	}
 	return l, nil
 }
@@ -45,9 +48,15 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
+// maxSocketPath is what a socket's address holds (unix(7); macOS allows a few bytes less).
+const maxSocketPath = 107
+
 // listenUnix serves on a socket that its owner and group may use. A socket that a dead process left is replaced; one
 // that is in use, or any other file, is not.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("serve on %s: a socket's path has at most %d bytes: choose a shorter one", path, maxSocketPath)
+	}
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != os.ModeSocket {
 			return nil, fmt.Errorf("serve on %s: there is a file that is no socket: remove it, or choose another path", path)
@@ -66,7 +75,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("serve on %s: %w", path, err)
+		return nil, fmt.Errorf("serve on %s: %w: its folder must be there, and this user's to write in", path, err)
 	}
 	if err := os.Chmod(path, 0o660); err != nil {
 		return nil, errors.Join(fmt.Errorf("serve on %s: %w", path, err), l.Close())
