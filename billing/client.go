@@ -28,6 +28,8 @@ type ClientConfig struct {
 	BaseURL string
 	// HTTPClient is made when nil, with a timeout of its own and no retries.
 	HTTPClient *http.Client
+	// Wrap watches the calls of the HTTPClient that is made. Nil: nobody does.
+	Wrap func(http.RoundTripper) http.RoundTripper
 	// EventsPerSecond bounds meter events; zero is Stripe's own limit: 1,000 in live mode, 25 in test mode less what
 	// other endpoints need.
 	EventsPerSecond int
@@ -58,6 +60,9 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 128, 256
 		t.ResponseHeaderTimeout = callTimeout
 		hc = &http.Client{Timeout: callTimeout, Transport: t}
+		if cfg.Wrap != nil {
+			hc.Transport = cfg.Wrap(t)
+		}
 	}
 	bc := &stripe.BackendConfig{
 		HTTPClient: hc, MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),

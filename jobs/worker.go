@@ -29,6 +29,8 @@ type Config struct {
 	ListenURL string
 	// Warnings tells customers of thresholds. Nil: nobody is told.
 	Warnings Warner
+	// Middleware runs around each job, for traces. Nil: none does.
+	Middleware []rivertype.Middleware
 }
 
 const (
@@ -62,7 +64,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w.client, err = river.NewClient(riverpgxv5.New(cfg.DB), &river.Config{
-		Schema: schemaName, Logger: cfg.Logger, Workers: ws, JobTimeout: jobTimeout, RescueStuckJobsAfter: rescueAfter, RetryPolicy: retries{},
+		Schema: schemaName, Logger: cfg.Logger, Workers: ws, Middleware: cfg.Middleware, JobTimeout: jobTimeout, RescueStuckJobsAfter: rescueAfter, RetryPolicy: retries{},
 		PollOnly: cfg.ListenURL != "", FetchPollInterval: tickEach, FetchCooldown: 50 * time.Millisecond,
 		// Nudges are many and say nothing later.
 		CompletedJobRetentionPeriod: time.Hour, CancelledJobRetentionPeriod: 7 * 24 * time.Hour, DiscardedJobRetentionPeriod: 7 * 24 * time.Hour,

@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/internal/edge/api"
 	"github.com/weirhq/weir/internal/edge/proxy"
 	"github.com/weirhq/weir/internal/settings"
+	"github.com/weirhq/weir/internal/tracing"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -44,7 +45,12 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 		return err
 	}
 	logger := settings.Logger(stderr, o.LogFormat, o.LogLevel)
-	e, pool, err := newEnforcer(ctx, &o, logger)
+	traces, err := tracing.Start(ctx, env, "weir-enforcer", settings.Version(), logger)
+	if err != nil {
+		return err
+	}
+	defer traces.Stop(ctx)
+	e, pool, err := newEnforcer(ctx, &o, logger, traces)
 	if err != nil {
 		return err
 	}
@@ -126,7 +132,7 @@ func newProxy(o *options, e *enforcer.Enforcer, logger *slog.Logger) *http.Serve
 	return s
 }
 
-func newEnforcer(ctx context.Context, o *options, logger *slog.Logger) (*enforcer.Enforcer, *pgxpool.Pool, error) {
+func newEnforcer(ctx context.Context, o *options, logger *slog.Logger, traces *tracing.Tracing) (*enforcer.Enforcer, *pgxpool.Pool, error) {
 	cfg := enforcer.Config{
 		JournalDir: o.JournalDir, FlushInterval: o.FlushInterval, ListenURL: o.ListenURL, Logger: logger,
 		Name: o.Name, MaxWait: o.MaxWait, Version: settings.Version(),
@@ -141,7 +147,12 @@ func newEnforcer(ctx context.Context, o *options, logger *slog.Logger) (*enforce
 		}
 		cfg.Plans = catalog
 	}
-	pool, err := pgxpool.New(ctx, o.DatabaseURL) // connects at the first use
+	database, err := pgxpool.ParseConfig(o.DatabaseURL)
+	if err != nil {
+		return nil, nil, fmt.Errorf("DATABASE_URL can't be used: %w", err)
+	}
+	traces.Database(database)
+	pool, err := pgxpool.NewWithConfig(ctx, database) // connects at the first use
 	if err != nil {
 		return nil, nil, fmt.Errorf("DATABASE_URL can't be used: %w", err)
 	}

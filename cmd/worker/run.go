@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/internal/schema"
 	"github.com/weirhq/weir/internal/settings"
+	"github.com/weirhq/weir/internal/tracing"
 )
 
 // Exit codes, for scripts and monitors.
@@ -71,6 +72,7 @@ type call struct {
 	out    io.Writer
 	errs   io.Writer
 	logger *slog.Logger
+	traces *tracing.Tracing // nil: none
 }
 
 // usageError is a fault of the caller: exit code 2.
@@ -152,6 +154,7 @@ func (c *call) open() (*pgxpool.Pool, error) {
 	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
 		cfg.MaxConns = max(cfg.MaxConns, leastConns)
 	}
+	c.traces.Work(cfg)
 	pool, err := pgxpool.NewWithConfig(c.ctx, cfg)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("DATABASE_URL: %w", err)}

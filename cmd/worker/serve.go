@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/internal/metrics"
 	"github.com/weirhq/weir/internal/settings"
+	"github.com/weirhq/weir/internal/tracing"
 	"github.com/weirhq/weir/jobs"
 	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
@@ -52,6 +53,11 @@ func (s *serveCmd) Run(c *call) error {
 	if s.key != "" && len(s.secrets) == 0 {
 		return usageError{errors.New("STRIPE_WEBHOOK_SECRET is not set: it is the signing secret of the webhook endpoint (whsec_…), shown where the endpoint was made")}
 	}
+	if c.traces, err = tracing.Start(c.ctx, c.env, "weir-worker", settings.Version(), c.logger); err != nil {
+		return usageError{err}
+	}
+	s.watch = c.traces.Stripe
+	defer c.traces.Stop(c.ctx)
 	return s.serve(c, catalog)
 }
 
@@ -103,7 +109,7 @@ func (s *serveCmd) prepare(c *call, pool *pgxpool.Pool, catalog *plans.Catalog) 
 	if err != nil {
 		return nil, err
 	}
-	o.jobs, err = jobs.New(jobs.Config{DB: pool, Biller: o.biller, Clock: o.clock, Logger: c.logger, ListenURL: s.ListenURL, Warnings: courier})
+	o.jobs, err = jobs.New(jobs.Config{DB: pool, Biller: o.biller, Clock: o.clock, Logger: c.logger, ListenURL: s.ListenURL, Warnings: courier, Middleware: traced(c.traces)})
 	return o, err
 }
 

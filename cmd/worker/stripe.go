@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/weirhq/weir/billing"
@@ -13,7 +14,8 @@ type stripeFlags struct {
 	StripeKeyFile string `name:"stripe-key-file" from:"STRIPE_API_KEY_FILE" placeholder:"FILE" help:"File with the Stripe key ($STRIPE_API_KEY_FILE, or $STRIPE_API_KEY itself)."`
 	StripeBase    string `name:"stripe-base" from:"STRIPE_API_BASE" placeholder:"URL" help:"Stripe's address, for tests ($STRIPE_API_BASE)."`
 
-	key string
+	key   string
+	watch func(http.RoundTripper) http.RoundTripper // for traces; nil: none
 }
 
 func (s *stripeFlags) read(env func(string) string) error {
@@ -29,7 +31,7 @@ func (s *stripeFlags) client() (*billing.Client, error) {
 	if s.key == "" {
 		return nil, nil //nolint:nilnil // billing's way to run without Stripe
 	}
-	client, err := billing.NewClient(billing.ClientConfig{Key: s.key, BaseURL: s.StripeBase})
+	client, err := billing.NewClient(billing.ClientConfig{Key: s.key, BaseURL: s.StripeBase, Wrap: s.watch})
 	if err != nil {
 		return nil, usageError{fmt.Errorf("STRIPE_API_KEY: %w", err)}
 	}
