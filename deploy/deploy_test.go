@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,12 +20,13 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/enforcer"
-	"github.com/weirhq/weir/enforcer/prom"
+	"github.com/weirhq/weir/internal/edge/api"
 	"github.com/weirhq/weir/internal/metrics"
 	"github.com/weirhq/weir/jobs"
 	"github.com/weirhq/weir/usage"
@@ -99,40 +102,98 @@ func TestEachVariableIsReadByAProgram(t *testing.T) {
 	}
 }
 
-// published are the names of all metrics of both programs.
-func published(t *testing.T) map[string]bool {
+// published are the metrics that the programs show at /metrics, by name, with their kind and the names of their labels.
+// Each page is made by the code that the program itself makes it with.
+func published(t *testing.T) map[string][]string {
 	t.Helper()
-	page, err := metrics.NewHTTP()
+	kind := regexp.MustCompile(`(?m)^# TYPE (weir_\S+) (\S+)$`)
+	sample := regexp.MustCompile(`(?m)^(weir_[a-z_]+)(?:\{(.*)\})? \S+$`)
+	shown := map[string][]string{}
+	for _, page := range []string{sidecarPage(t), workerPage(t)} {
+		for _, m := range kind.FindAllStringSubmatch(page, -1) {
+			shown[m[1]] = append(shown[m[1]], m[2])
+		}
+		for _, m := range sample.FindAllStringSubmatch(page, -1) {
+			for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+				name := strings.TrimSuffix(m[1], "_bucket")
+				shown[name] = append(shown[name], l[1])
+			}
+		}
+	}
+	return shown
+}
+
+func get(t *testing.T, h http.Handler, path string) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return w.Body.String()
+}
+
+// sidecarPage is what a sidecar shows that has answered a call.
+func sidecarPage(t *testing.T) string {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none") // connects at the first use, which there is none of
 	require.NoError(t, err)
-	page.Measured("route", nil) // its histogram has a series from now on
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.New(nothing{}), metrics.New(func(context.Context) (metrics.State, error) {
+	t.Cleanup(pool.Close)
+	e, err := enforcer.New(pool, &enforcer.Config{NoJournal: true})
+	require.NoError(t, err)
+	sidecar, err := api.New(api.Config{Enforcer: e, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	get(t, sidecar, "/healthz")
+	return get(t, sidecar, "/metrics")
+}
+
+// workerPage is what a worker shows that has answered a call and found something of each kind.
+func workerPage(t *testing.T) string {
+	t.Helper()
+	page, err := metrics.NewHTTP(metrics.New(func(context.Context) (metrics.State, error) {
 		return metrics.State{
 			Usage:   usage.Health{Overshoots: map[string]int64{"x": 1}},
 			Billing: billing.Health{AtRisk: 1, Findings: map[string]int64{"x": 1}},
 			Jobs:    []jobs.Load{{Kind: "x", State: "available"}},
 		}, nil
 	}, slog.New(slog.DiscardHandler)))
-	families, err := registry.Gather()
 	require.NoError(t, err)
-	names := map[string]bool{"weir_http_answers_total": true, "weir_http_seconds": true}
-	for _, f := range families {
-		names[f.GetName()] = true
-	}
-	return names
+	get(t, page.Measured("route", http.NotFoundHandler()), "/")
+	return get(t, page.Page(), "/metrics")
 }
 
-type nothing struct{}
+var (
+	metric   = regexp.MustCompile(`\bweir_[a-z_]+`)
+	selector = regexp.MustCompile(`\b(weir_[a-z_]+)\{([^}]*)\}`)
+	label    = regexp.MustCompile(`\b([a-z_]+)\s*(?:=|!=|=~|!~)`)
+	counted  = regexp.MustCompile(`\b(?:rate|increase)\((weir_[a-z_]+)`)
+	by       = regexp.MustCompile(`\bby \(([a-z_, ]+)\)`)
+)
 
-func (nothing) Stats() enforcer.Stats { return enforcer.Stats{} }
-
-var metric = regexp.MustCompile(`\bweir_[a-z_]+`)
-
-func requireKnown(t *testing.T, known map[string]bool, where, expr string) {
+// requireKnown holds an expression against what the programs show: its metrics, the labels that it selects or groups by,
+// and that what it takes a rate of only goes up.
+func requireKnown(t *testing.T, shown map[string][]string, where, expr string) {
 	t.Helper()
 	found := metric.FindAllString(expr, -1)
+	require.NotEmpty(t, found, where)
+	var labels []string
 	for _, name := range found {
-		require.True(t, known[strings.TrimSuffix(name, "_bucket")], "%s: no program has the metric %s", where, name)
+		of, ok := shown[strings.TrimSuffix(name, "_bucket")]
+		require.True(t, ok, "%s: no program has the metric %s", where, name)
+		labels = append(labels, of...)
+	}
+	for _, s := range selector.FindAllStringSubmatch(expr, -1) {
+		for _, l := range label.FindAllStringSubmatch(s[2], -1) {
+			require.Contains(t, shown[s[1]], l[1], "%s: %s has no such label", where, s[1])
+		}
+	}
+	for _, group := range by.FindAllStringSubmatch(expr, -1) {
+		for _, l := range strings.Split(group[1], ", ") {
+			require.True(t, l == "le" || slices.Contains(labels, l), "%s: nothing in %q has the label %s", where, expr, l)
+		}
+	}
+	for _, c := range counted.FindAllStringSubmatch(expr, -1) {
+		// The overshoots are a gauge that the database keeps, and only go up.
+		if name := strings.TrimSuffix(c[1], "_bucket"); name != "weir_overshoot_units" {
+			require.True(t, slices.Contains(shown[name], "counter") || slices.Contains(shown[name], "histogram"), "%s: %s is no counter", where, name)
+		}
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // accountHeader carries the account at /v1/auth. The proxy must set it on every call, so that no client does.
 const accountHeader = "X-Weir-Account"
 
+// authPath is asked by proxies that know it letter for letter.
+const authPath = "/v1/auth"
+
 // authPrefix begins the form of the question for proxies that append their client's path and query (Envoy).
 const authPrefix = "/v1/auth/"
 
@@ -24,6 +27,9 @@ type authCall struct {
 	wire.Call
 	nginx bool
 }
+
+// asksQuota reports whether the quota is asked, and not only the rate.
+func (c *authCall) asksQuota() bool { return c.Account != "" && c.Units != 0 }
 
 // auth answers a proxy that asks before it passes a request on: 200, or what refuses it. Without an account the
 // anonymous rate is asked by the client's address.
@@ -43,8 +49,8 @@ func (a *API) authByPath(w http.ResponseWriter, r *http.Request) int {
 }
 
 func (a *API) ask(w http.ResponseWriter, r *http.Request, q *question) int {
-	c, err := q.about(r)
-	if err != nil {
+	c := authCall{Call: q.call, nginx: q.nginx}
+	if err := q.about(r, &c.Call); err != nil {
 		return invalid(w, err.Error())
 	}
 	ctx := r.Context()
@@ -54,33 +60,28 @@ func (a *API) ask(w http.ResponseWriter, r *http.Request, q *question) int {
 		v.rate, v.err = a.cfg.Enforcer.AllowAnonymous(a.address(r))
 	case c.Account == "":
 	case c.Units == 0:
-		v = a.rate(ctx, &c.Call)
+		a.rate(ctx, &c.Call, &v)
 		v.quota, _ = a.cfg.Enforcer.Standing(c.Account, c.Feature)
 	default:
-		v = a.decide(ctx, &c.Call)
+		a.decide(ctx, &c.Call, &v)
 	}
 	if v.err != nil {
 		return a.fail(w, v.err)
 	}
-	return a.admit(w, &c, v)
+	return a.admit(w, &c, &v)
 }
 
 // admit answers the proxy. nginx passes 2xx, 401 and 403 on and takes anything else for a fault: it gets a 403, and
 // the true answer in headers.
-func (a *API) admit(w http.ResponseWriter, c *authCall, v verdict) int {
+func (a *API) admit(w http.ResponseWriter, c *authCall, v *verdict) int {
 	out := a.cfg.Enforcer.Answers(a.cfg.Draft)
-	out.Headers(w.Header(), v.rate, v.quota)
-	d := v.refusal()
-	if c.Account == "" || c.Units == 0 { // the quota was not asked
-		d = nil
-		if v.rate.Reason != "" && !v.rate.Allowed {
-			d = &v.rate
-		}
-	}
+	h := w.Header()
+	out.Headers(h, v.rate, v.quota)
+	d := v.refusal(c.asksQuota())
 	switch {
 	case d == nil:
-		w.Header()["Cache-Control"] = a.noStore // a remembered 200 would count nothing
-		return http.StatusOK                    // which net/http sends
+		h["Cache-Control"] = a.noStore // a remembered 200 would count nothing
+		return http.StatusOK           // which net/http sends
 	case c.nginx:
 		return nginx(w, out, *d)
 	}
@@ -98,18 +99,17 @@ func nginx(w http.ResponseWriter, out enforcer.Answers, d enforcer.Decision) int
 	return http.StatusForbidden
 }
 
-// about completes the question by the request's headers.
-func (q *question) about(r *http.Request) (authCall, error) {
-	c := authCall{Call: q.call, nginx: q.nginx}
+// about completes a call by the request's headers.
+func (q *question) about(r *http.Request, c *wire.Call) error {
 	if q.callerHeader != "" {
 		c.Caller = r.Header.Get(q.callerHeader)
 	}
 	if values := r.Header[q.accountHeader]; len(values) > 1 {
-		return c, fmt.Errorf("the header %.60q is there %d times: the proxy must set it, in place of the client's", q.accountHeader, len(values))
+		return fmt.Errorf("the header %.60q is there %d times: the proxy must set it, in place of the client's", q.accountHeader, len(values))
 	} else if len(values) == 1 {
 		c.Account = values[0]
 	}
-	return c, nil
+	return nil
 }
 
 // address is the client's, as the proxy that calls tells it.

@@ -20,32 +20,32 @@ func (a *API) batch(ctx context.Context, w http.ResponseWriter, s *scratch) int 
 		if i > 0 {
 			body = append(body, ',', '\n')
 		}
-		body = a.element(body, out, a.decide(ctx, &s.calls[i]))
+		var v verdict
+		if a.decide(ctx, &s.calls[i], &v); v.err == nil && v.refusal(true) == nil {
+			body = append(s.encoder.append(append(body, `{"status":200,"decision":`...), &v.quota), '}')
+			continue
+		}
+		body = a.failed(body, out, &v)
 	}
 	body = append(body, ']', '\n')
 	s.out = body
 	return a.send(w, s.out)
 }
 
-func (a *API) element(body []byte, out enforcer.Answers, v verdict) []byte {
-	status, member := http.StatusOK, `,"decision":`
+// failed appends the element of a call that is refused, or can't be decided.
+func (a *API) failed(body []byte, out enforcer.Answers, v *verdict) []byte {
+	var status int
 	var text []byte
 	if v.err != nil {
 		status, text = out.ErrorProblem(v.err)
 		a.note(status, v.err)
-	} else if d := v.refusal(); d != nil {
+	} else {
+		d := v.refusal(true)
 		status, text = out.Status(*d), out.Problem(*d)
-	}
-	if text != nil {
-		member = `,"problem":`
 	}
 	body = append(body, `{"status":`...)
 	body = strconv.AppendInt(body, int64(status), 10)
-	body = append(body, member...)
-	if text != nil {
-		body = append(body, text...)
-	} else {
-		body = v.quota.AppendJSON(body)
-	}
+	body = append(body, `,"problem":`...)
+	body = append(body, text...)
 	return append(body, '}')
 }

@@ -30,7 +30,9 @@ func (a *API) consume(w http.ResponseWriter, r *http.Request) int {
 	if list {
 		return a.batch(r.Context(), w, s)
 	}
-	return a.answer(w, s, a.decide(r.Context(), &s.calls[0]))
+	var v verdict
+	a.decide(r.Context(), &s.calls[0], &v)
+	return a.answer(w, s, &v)
 }
 
 // verdict is what became of a call: a fault, a decision about the rate that refuses, or one about the quota.
@@ -39,54 +41,55 @@ type verdict struct {
 	err         error
 }
 
-// refusal is the decision that the call fails by, or nil.
-func (v *verdict) refusal() *enforcer.Decision {
+// tooFast reports whether the rate was asked and refuses.
+func (v *verdict) tooFast() bool { return !v.rate.Allowed && v.rate.Reason != "" }
+
+// refusal is the decision that the call fails by, or nil; asked is whether the quota was.
+func (v *verdict) refusal(asked bool) *enforcer.Decision {
 	switch {
-	case v.rate.Reason != "" && !v.rate.Allowed:
+	case v.tooFast():
 		return &v.rate
-	case !v.quota.Allowed:
+	case asked && !v.quota.Allowed:
 		return &v.quota
 	}
 	return nil
 }
 
 // decide asks the plan's rate first, and then the quota: a call above the rate spends nothing.
-func (a *API) decide(ctx context.Context, c *wire.Call) (v verdict) {
-	if v = a.rate(ctx, c); v.err != nil || v.rate.Reason != "" && !v.rate.Allowed {
-		return v
+func (a *API) decide(ctx context.Context, c *wire.Call, v *verdict) {
+	if a.rate(ctx, c, v); v.err != nil || v.tooFast() {
+		return
 	}
 	if c.Has&wire.Key != 0 {
 		v.quota, v.err = a.cfg.Enforcer.ConsumeOnce(ctx, c.Account, c.Feature, c.Units, c.Key)
 	} else {
 		v.quota, v.err = a.cfg.Enforcer.Consume(ctx, c.Account, c.Feature, c.Units)
 	}
-	return v
 }
 
 // rate asks the plan's rate, unless the call says not to. A refusal comes with what is known of the quota.
-func (a *API) rate(ctx context.Context, c *wire.Call) (v verdict) {
+func (a *API) rate(ctx context.Context, c *wire.Call, v *verdict) {
 	if !c.Rate {
-		return v
+		return
 	}
 	v.rate, v.err = a.cfg.Enforcer.Allow(ctx, c.Account, c.Caller)
 	if v.err == nil && !v.rate.Allowed {
 		v.quota, _ = a.cfg.Enforcer.Standing(c.Account, c.Feature)
 	}
-	return v
 }
 
 // answer writes a verdict.
-func (a *API) answer(w http.ResponseWriter, s *scratch, v verdict) int {
+func (a *API) answer(w http.ResponseWriter, s *scratch, v *verdict) int {
 	if v.err != nil {
 		return a.fail(w, v.err)
 	}
 	out := a.cfg.Enforcer.Answers(a.cfg.Draft)
 	out.Headers(w.Header(), v.rate, v.quota)
-	if d := v.refusal(); d != nil {
+	if d := v.refusal(true); d != nil {
 		out.Refuse(w, *d)
 		return out.Status(*d)
 	}
-	s.out = append(v.quota.AppendJSON(s.out[:0]), '\n')
+	s.out = append(s.encoder.append(s.out[:0], &v.quota), '\n')
 	return a.send(w, s.out)
 }
 

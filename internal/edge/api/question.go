@@ -3,9 +3,11 @@ package api
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -23,26 +25,38 @@ type question struct {
 // questions remembers the queries that were asked. A proxy's configuration writes them, so that there are few; past
 // maxQuestions others are read anew each time. Safe for concurrent use.
 type questions struct {
-	known sync.Map // string → *question
-	count atomic.Int64
+	mu    sync.Mutex // serialises changes of known
+	known atomic.Pointer[map[string]*question]
 }
 
 const maxQuestions = 256
 
 func (qs *questions) of(query string) (*question, error) {
-	if q, ok := qs.known.Load(query); ok {
-		return q.(*question), nil
-	}
-	q, err := readQuestion(query)
-	if err != nil {
-		return nil, err
-	}
-	if qs.count.Load() < maxQuestions {
-		if _, known := qs.known.LoadOrStore(query, q); !known {
-			qs.count.Add(1)
+	if known := qs.known.Load(); known != nil {
+		if q := (*known)[query]; q != nil {
+			return q, nil
 		}
 	}
-	return q, nil
+	q, err := readQuestion(query)
+	if err == nil {
+		qs.remember(query, q)
+	}
+	return q, err
+}
+
+// remember adds to a copy, which readers need not lock.
+func (qs *questions) remember(query string, q *question) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	known := map[string]*question{}
+	if was := qs.known.Load(); was != nil {
+		if len(*was) >= maxQuestions {
+			return
+		}
+		maps.Copy(known, *was)
+	}
+	known[strings.Clone(query)] = q
+	qs.known.Store(&known)
 }
 
 func readQuestion(query string) (*question, error) {

@@ -17,6 +17,7 @@ import (
 type scratch struct {
 	in, out []byte
 	calls   []wire.Call
+	encoder encoder
 }
 
 // mostKept is the size of what is kept for later requests.
@@ -54,8 +55,10 @@ func (a *API) parse(w http.ResponseWriter, r *http.Request, s *scratch, shape wi
 func read(into []byte, w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if n := r.ContentLength; n >= 0 && n <= MaxBody { // net/http reads no further
 		into = slices.Grow(into, int(n))[:n]
-		_, err := io.ReadFull(r.Body, into)
-		return into, err
+		if _, err := io.ReadFull(r.Body, into); err != nil {
+			return into, err
+		}
+		return into, r.Body.Close() // nothing is left of it: net/http need not look
 	}
 	return io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 }

@@ -24,16 +24,16 @@ func (a *API) reserve(w http.ResponseWriter, r *http.Request) int {
 		return status
 	}
 	c := &s.calls[0]
-	v := a.rate(r.Context(), c)
-	if v.err != nil || v.rate.Reason != "" && !v.rate.Allowed {
-		return a.answer(w, s, v)
+	var v verdict
+	if a.rate(r.Context(), c, &v); v.err != nil || v.tooFast() {
+		return a.answer(w, s, &v)
 	}
 	held, err := a.cfg.Enforcer.Reserve(r.Context(), c.Account, c.Feature, c.Units)
 	var refused *enforcer.RefusedError
 	switch {
 	case errors.As(err, &refused):
 		v.quota = refused.Decision
-		return a.answer(w, s, v)
+		return a.answer(w, s, &v)
 	case err != nil:
 		return a.fail(w, err)
 	}

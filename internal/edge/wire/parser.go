@@ -79,27 +79,16 @@ func (p *parser) missing(has Field) *Error {
 }
 
 func (p *parser) member(c *Call) *Error {
-	at := p.i
-	name, fault := p.raw("a member's name in quotes")
-	if fault != nil {
-		return fault
-	}
-	f := p.field(name)
+	f := p.plainName(p.shape.Allowed &^ c.Has)
 	if f == 0 {
-		p.i = at
-		return p.fault("the member %.40q is unknown: this route takes %s", name, p.known())
-	}
-	if c.Has&f != 0 {
-		p.i = at
-		return p.fault("the member %q is there twice", name)
+		var fault *Error
+		if f, fault = p.name(c.Has); fault != nil {
+			return fault
+		}
 	}
 	c.Has |= f
 	p.space()
-	if p.peek() != ':' {
-		return p.fault("a colon is missing after %q", name)
-	}
-	p.i++
-	p.space()
+	var fault *Error
 	switch f {
 	case Units:
 		c.Units, fault = p.whole("units")
@@ -115,6 +104,51 @@ func (p *parser) member(c *Call) *Error {
 		c.Key, fault = p.text("idempotency_key", &p.last[5])
 	}
 	return fault
+}
+
+// plainName reads a member's name and its colon as most programs write them, a colon right after a name that is open; i stays
+// where it is and the result is 0 when they are anything else.
+func (p *parser) plainName(open Field) Field {
+	rest := p.b[p.i:]
+	if len(rest) < 2 || rest[0] != '"' {
+		return 0
+	}
+	for i, name := range names {
+		end := len(name) + 2
+		if name[0] == rest[1] && len(rest) > end && rest[end] == ':' && rest[end-1] == '"' && string(rest[1:end-1]) == name {
+			f := Field(1) << i
+			if open&f == 0 {
+				return 0
+			}
+			p.i += end + 1
+			return f
+		}
+	}
+	return 0
+}
+
+// name reads a member's name and its colon, or says what is wrong with them; has are the members that are there.
+func (p *parser) name(has Field) (Field, *Error) {
+	at := p.i
+	name, fault := p.raw("a member's name in quotes")
+	if fault != nil {
+		return 0, fault
+	}
+	f := p.field(name)
+	if f == 0 {
+		p.i = at
+		return 0, p.fault("the member %.40q is unknown: this route takes %s", name, p.known())
+	}
+	if has&f != 0 {
+		p.i = at
+		return 0, p.fault("the member %q is there twice", name)
+	}
+	p.space()
+	if p.peek() != ':' {
+		return 0, p.fault("a colon is missing after %q", name)
+	}
+	p.i++
+	return f, nil
 }
 
 func (p *parser) field(name []byte) Field {
@@ -167,12 +201,14 @@ func (p *parser) text(name string, last *string) (string, *Error) {
 	if p.peek() != '"' {
 		return "", p.fault("%q must be text", name)
 	}
+	// It has been looked at, and holds neither an escape nor a quote.
+	if end := at + 1 + len(*last); *last != "" && end < len(p.b) && p.b[end] == '"' && string(p.b[at+1:end]) == *last {
+		p.i = end + 1
+		return *last, nil
+	}
 	raw, fault := p.raw("text")
 	if fault != nil {
 		return "", fault
-	}
-	if string(raw) == *last {
-		return *last, nil // it has been looked at, and holds no escape
 	}
 	s := string(raw)
 	if strings.IndexByte(s, '\\') >= 0 {
