@@ -14,7 +14,8 @@ func (o *office) routes() http.Handler {
 	mux.Handle("POST /stripe/webhook", o.metrics.Measured("webhook", o.biller.Webhook()))
 	mux.Handle("POST /v1/settle/{account}", o.metrics.Measured("settle", o.admin.guard(o.admin.settle)))
 	mux.Handle("PUT /v1/accounts/{account}", o.metrics.Measured("accounts", o.admin.guard(o.admin.link)))
-	mux.Handle("GET /usage/", o.metrics.Measured("usage", o.pages))
+	mux.Handle("GET /usage/", o.metrics.Measured("usage", o.elements.Share(o.pages)))
+	mux.Handle("GET /embed/", o.metrics.Measured("embed", o.elements))
 	mux.Handle("GET /usage/{token}/live", o.pages) // lasts for minutes, which says nothing of how fast pages are
 	mux.Handle("POST /usage/", o.metrics.Measured("usage", o.pages))
 	mux.Handle("GET /usage-assets/", o.pages)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/internal/settings"
 	"github.com/weirhq/weir/usage"
+	"github.com/weirhq/weir/web/embed"
 	"github.com/weirhq/weir/web/link"
 )
 
@@ -37,6 +38,16 @@ func (f *linkFlags) readLinks(env func(string) string) error {
 type pageFlags struct {
 	linkFlags
 	FrameAncestors []string `name:"frame-ancestors" from:"WEIR_FRAME_ANCESTORS" placeholder:"ORIGIN" sep:"," help:"Origins whose pages may embed usage pages, separated by commas ($WEIR_FRAME_ANCESTORS). Default: none."`
+	EmbedOrigins   []string `name:"embed-origins" from:"WEIR_EMBED_ORIGINS" placeholder:"ORIGIN" sep:"," help:"Origins whose pages may read usage for <weir-meter>, separated by commas ($WEIR_EMBED_ORIGINS). Default: none."`
+
+	elements *embed.Elements
+}
+
+// readPages reads links, and makes the elements.
+func (f *pageFlags) readPages(env func(string) string) (err error) {
+	wrong := f.readLinks(env)
+	f.elements, err = embed.New(f.EmbedOrigins)
+	return errors.Join(wrong, err)
 }
 
 type linkCmd struct {

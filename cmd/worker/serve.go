@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/web"
+	"github.com/weirhq/weir/web/embed"
 )
 
 type serveCmd struct {
@@ -41,7 +42,7 @@ func (s *serveCmd) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.stripeFlags.read(c.env), s.webhookFlags.read(c.env), s.adminFlags.read(c.env), s.readLinks(c.env), s.readWarnings(c.env)); err != nil {
+	if err := errors.Join(s.stripeFlags.read(c.env), s.webhookFlags.read(c.env), s.adminFlags.read(c.env), s.readPages(c.env), s.readWarnings(c.env)); err != nil {
 		return usageError{err}
 	}
 	if s.NoStripe && s.key != "" {
@@ -64,6 +65,8 @@ func (s *serveCmd) Run(c *call) error {
 // office is a worker that is ready to serve.
 type office struct {
 	desk
+	elements *embed.Elements
+
 	jobs    *jobs.Worker
 	admin   *admin
 	metrics *metrics.HTTP
@@ -99,6 +102,7 @@ func (s *serveCmd) prepare(c *call, pool *pgxpool.Pool, catalog *plans.Catalog) 
 	if err != nil {
 		return nil, err
 	}
+	o.elements = s.elements
 	o.pages, err = web.New(web.Config{
 		DB: pool, Clock: o.clock, Logger: c.logger, Links: s.links, AdminToken: s.token, PublicURL: s.PublicURL, FrameAncestors: s.FrameAncestors,
 	})
