@@ -188,6 +188,9 @@ func endSegments(ctx context.Context, tx pgx.Tx, account int64, customer string,
 	}
 	for _, o := range all {
 		w, ok := d.segments[o.Feature]
+		if d.hold[o.Feature] && o.Customer == customer {
+			continue
+		}
 		if ok && o.Customer == customer && o.Subscription == w.Subscription && o.Item == w.Item && o.Price == w.Price {
 			continue
 		}

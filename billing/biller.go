@@ -31,6 +31,9 @@ type Config struct {
 	Senders int
 	// Readers bounds the GETs in flight; zero is 8.
 	Readers int
+	// SecondLook is the wall time after a reading of Stripe's clock that is too far off, before a second one stops
+	// sending; nothing is sent meanwhile. Zero is 3 s.
+	SecondLook time.Duration
 	// LookEach is the wall time between two looks at all ended periods whose invoices are not final; zero is 5 s.
 	LookEach time.Duration
 }
@@ -98,6 +101,7 @@ type Biller struct {
 	mu        sync.Mutex // guards what follows
 	probed    time.Time  // wall: the last try while sending is stopped
 	skewNoted time.Time  // wall: when the clock was compared last
+	suspect   time.Time  // wall: when it was first found too far off; zero: it was not, or that is decided
 	metersAt  time.Time  // wall: when meters were read last
 	woken     time.Time  // wall: when ended periods were looked at last
 }
@@ -116,6 +120,9 @@ func New(db *pgxpool.Pool, cfg Config) (*Biller, error) {
 	if cfg.Readers == 0 {
 		cfg.Readers = 8
 	}
+	if cfg.SecondLook == 0 {
+		cfg.SecondLook = 3 * time.Second
+	}
 	if cfg.LookEach == 0 {
 		cfg.LookEach = 5 * time.Second
 	}
@@ -125,6 +132,7 @@ func New(db *pgxpool.Pool, cfg Config) (*Biller, error) {
 	b := &Biller{db: db, cfg: cfg, log: cfg.Logger}
 	if cfg.Stripe != nil {
 		cfg.Stripe.watch(b.compareClock)
+		cfg.Stripe.share(b.lend)
 	}
 	return b, nil
 }

@@ -23,8 +23,8 @@ import (
 )
 
 // Many accounts with overage whose periods end at one instant, Stripe's own limits in force, webhooks on: every final
-// report is accepted in time, and none waits for a GET (case 41f). WEIR_BOUNDARY=100000 is the long form.
-func TestManyAccountsAtOneBoundary(t *testing.T) {
+// report is accepted in time, and none waits for a GET. WEIR_BOUNDARY=100000 is the long form.
+func TestCase41fManyAccountsAtOneBoundary(t *testing.T) {
 	t.Parallel()
 	accounts := 2_000
 	if s := os.Getenv("WEIR_BOUNDARY"); s != "" {

@@ -2,8 +2,10 @@ package billing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -12,25 +14,56 @@ import (
 // Stripe allows an account 100 calls a second in live mode and 25 in test mode, 25 to each endpoint, and counts meter
 // events apart in live mode (1,000 a second). We take at most half of what is shared with the rest of the business.
 const (
-	liveEvents, testEvents = 1000, 15
+	liveEvents, testEvents = 1000, 12
 	liveReads, testReads   = 20, 5
 	maxEndpoints           = 64
 	longestWait            = 5 * time.Second
 )
 
-// errBudget says that the budget is spent for longer than a call waits; the work stays due.
-type errBudget struct{ wait time.Duration }
+// errBudget says that the budget is spent for longer than a call waits, or could not be read: nothing was called, and
+// the work stays due.
+type errBudget struct {
+	wait  time.Duration
+	cause error // nil: it is spent
+}
 
 func (e *errBudget) Error() string {
+	if e.cause != nil {
+		return fmt.Sprintf("no place in the budget of calls to Stripe: %s", e.cause)
+	}
 	return fmt.Sprintf("the budget of calls to Stripe is spent for %s", e.wait)
 }
 
+func (e *errBudget) Unwrap() error { return e.cause }
+
+// lender lends up to most calls of an endpoint's limit in the running second, and says how much of the second is left.
+// All processes that share Stripe's limits ask one lender.
+type lender func(ctx context.Context, endpoint string, most, limit int) (granted int, rest time.Duration, err error)
+
+// budget is this process's share: its own pace, and what the lender grants of what all may do together.
 type budget struct {
-	events, all *rate.Limiter
+	events, all *bucket
 	each        int
+	lend        atomic.Pointer[lender] // nil: this process is the only one
 
 	mu        sync.Mutex // guards endpoints
-	endpoints map[string]*rate.Limiter
+	endpoints map[string]*bucket
+}
+
+// bucket is the budget of one endpoint.
+type bucket struct {
+	name  string
+	limit int // a second
+	pace  *rate.Limiter
+
+	turn  chan struct{} // holds one token; who has it may touch what follows
+	left  int
+	until time.Time // what is left is gone then
+}
+
+func newBucket(name string, limit int) *bucket {
+	// Bursts of a tenth of a second: Stripe's own bucket is a second's, shared with what was sent before.
+	return &bucket{name: name, limit: limit, pace: rate.NewLimiter(rate.Limit(limit), max(1, limit/10)), turn: make(chan struct{}, 1)}
 }
 
 func newBudget(live bool, cfg ClientConfig) *budget {
@@ -47,36 +80,96 @@ func newBudget(live bool, cfg ClientConfig) *budget {
 			reads = liveReads
 		}
 	}
-	together := reads * 5 / 2
 	return &budget{
-		// Bursts of a tenth of a second: Stripe's own bucket is a second's, shared with what was sent before.
-		events: rate.NewLimiter(rate.Limit(events), max(1, events/10)), all: rate.NewLimiter(rate.Limit(together), max(1, together/10)),
-		each: reads, endpoints: make(map[string]*rate.Limiter),
+		events: newBucket("meter events", events), all: newBucket("all", reads*5/2), each: reads, endpoints: make(map[string]*bucket),
 	}
 }
 
+// take waits for a place. Any error says that nothing was called.
 func (b *budget) take(ctx context.Context, endpoint string, event bool) error {
-	if event {
-		return wait(ctx, b.events)
-	}
-	if err := wait(ctx, b.endpoint(endpoint)); err != nil {
+	err := b.takeAll(ctx, endpoint, event)
+	if b := (*errBudget)(nil); err == nil || errors.As(err, &b) {
 		return err
 	}
-	return wait(ctx, b.all)
+	return &errBudget{wait: time.Second, cause: err}
 }
 
-func (b *budget) endpoint(name string) *rate.Limiter {
+func (b *budget) takeAll(ctx context.Context, endpoint string, event bool) error {
+	if event {
+		return b.takeOf(ctx, b.events)
+	}
+	if err := b.takeOf(ctx, b.endpoint(endpoint)); err != nil {
+		return err
+	}
+	return b.takeOf(ctx, b.all)
+}
+
+func (b *budget) takeOf(ctx context.Context, k *bucket) error {
+	if err := wait(ctx, k.pace); err != nil {
+		return err
+	}
+	if lend := b.lend.Load(); lend != nil {
+		return k.borrow(ctx, *lend)
+	}
+	return nil
+}
+
+// borrow takes one call of what was lent, or borrows more: a tenth of a second's calls at a time, so that several
+// processes get theirs. It waits for the next second when this one's are spent, and gives up after longestWait.
+func (k *bucket) borrow(ctx context.Context, lend lender) error {
+	ctx, stop := context.WithTimeoutCause(ctx, longestWait, &errBudget{wait: time.Second})
+	defer stop()
+	select {
+	case k.turn <- struct{}{}:
+		defer func() { <-k.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for {
+		now := time.Now()
+		if k.left > 0 && now.Before(k.until) {
+			k.left--
+			return nil
+		}
+		granted, rest, err := lend(ctx, k.name, max(1, k.limit/10), k.limit)
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return &errBudget{wait: time.Second, cause: err}
+		}
+		if k.left, k.until = granted, now.Add(rest); granted > 0 {
+			continue
+		}
+		if err := sleep(ctx, rest); err != nil {
+			return err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (b *budget) endpoint(name string) *bucket {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l, ok := b.endpoints[name]
+	k, ok := b.endpoints[name]
 	if !ok {
 		if len(b.endpoints) >= maxEndpoints { // names are this package's own; it never happens
 			clear(b.endpoints)
 		}
-		l = rate.NewLimiter(rate.Limit(b.each), max(1, b.each/10))
-		b.endpoints[name] = l
+		k = newBucket(name, b.each)
+		b.endpoints[name] = k
 	}
-	return l
+	return k
 }
 
 // wait takes one place, or says how long it would take where that is too long.
@@ -90,13 +183,9 @@ func wait(ctx context.Context, l *rate.Limiter) error {
 	if d == 0 {
 		return nil
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if err := sleep(ctx, d); err != nil {
 		r.Cancel()
-		return ctx.Err()
+		return err
 	}
+	return nil
 }

@@ -65,7 +65,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		}
 	}
 	bc := &stripe.BackendConfig{
-		HTTPClient: hc, MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),
+		HTTPClient: once(hc), MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),
 		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
 	}
 	if cfg.BaseURL != "" {
@@ -74,8 +74,33 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	return &Client{backend: stripe.GetBackendWithConfig(stripe.APIBackend, bc), key: cfg.Key, live: live, budget: newBudget(live, cfg)}, nil
 }
 
+// once keeps net/http from repeating a call by itself on a connection that broke: the answer to the second would be
+// taken for the answer to the first. One call of ours is one request.
+func once(hc *http.Client) *http.Client {
+	c := *hc
+	if c.Transport == nil {
+		c.Transport = http.DefaultTransport
+	}
+	c.Transport = single{c.Transport}
+	return &c
+}
+
+type single struct{ next http.RoundTripper }
+
+// RoundTrip hides how the body could be read again, without which a POST is not repeated once any of it was written.
+func (s single) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost {
+		r = r.Clone(r.Context())
+		r.GetBody = nil
+	}
+	return s.next.RoundTrip(r)
+}
+
 // Live reports whether the key is a live-mode key.
 func (c *Client) Live() bool { return c.live }
+
+// share makes the client's budget a part of one that others take from too.
+func (c *Client) share(l lender) { c.budget.lend.Store(&l) }
 
 func (c *Client) watch(f func(ctx context.Context, date time.Time)) { c.onDate.Store(&f) }
 

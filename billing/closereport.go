@@ -44,7 +44,8 @@ type CloseRow struct {
 	Key int64 `json:"key"`
 }
 
-// CloseAccrual is what an account used in the calendar month, in UTC, whatever its periods are.
+// CloseAccrual is what an account used in the calendar month, in UTC, whatever its periods are. A correction belongs to
+// the month in which it was made, also when it corrects an earlier one.
 type CloseAccrual struct {
 	Account string `json:"account"`
 	Feature string `json:"feature"`
@@ -106,9 +107,11 @@ func (r *CloseReport) read(ctx context.Context, tx pgx.Tx, from, to, now time.Ti
 		r.Total.Forgiven += c.Forgiven
 		r.Total.NotBillable += c.NotBillable
 	}
-	rows, err = tx.Query(ctx, `SELECT a.account, f.name, sum(h.used)::bigint, sum(h.overage)::bigint FROM weir.history h JOIN weir.keys k ON k.key = h.key
-		JOIN weir.accounts a ON a.id = k.account_id JOIN weir.features f ON f.id = k.feature_id
-		WHERE h.day >= $1::date AND h.day < $2::date GROUP BY 1, 2 ORDER BY 1, 2`, from, to)
+	rows, err = tx.Query(ctx, `SELECT a.account, f.name, sum(x.units)::bigint, sum(x.overage)::bigint
+		FROM (SELECT h.key, h.used AS units, h.overage FROM weir.history h WHERE h.day >= ($1::timestamptz AT TIME ZONE 'UTC')::date AND h.day < ($2::timestamptz AT TIME ZONE 'UTC')::date
+		      UNION ALL SELECT j.key, j.units, j.overage FROM weir.adjustments j WHERE j.at >= $1 AND j.at < $2) x
+		JOIN weir.keys k ON k.key = x.key JOIN weir.accounts a ON a.id = k.account_id JOIN weir.features f ON f.id = k.feature_id
+		GROUP BY 1, 2 HAVING sum(x.units) <> 0 OR sum(x.overage) <> 0 ORDER BY 1, 2`, from, to)
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func (w *world) mortalBiller(n int, after bool) (*billing.Biller, *mortal) {
 		Key: w.sim.APIKey(), BaseURL: w.simURL, HTTPClient: &http.Client{Transport: m}, EventsPerSecond: 100_000, ReadsPerSecond: 100_000,
 	})
 	require.NoError(w, err)
-	b, err := billing.New(db, billing.Config{Stripe: client, Clock: w.sim, Logger: slog.New(slog.DiscardHandler), Senders: 1, Readers: 1, LookEach: time.Nanosecond})
+	b, err := billing.New(db, billing.Config{Stripe: client, Clock: w.sim, Logger: slog.New(slog.DiscardHandler), Senders: 1, Readers: 1, LookEach: time.Nanosecond, SecondLook: time.Nanosecond})
 	require.NoError(w, err)
 	m.left = n
 	return b, m
@@ -114,7 +114,7 @@ func (w *world) mortalBiller(n int, after bool) (*billing.Biller, *mortal) {
 // meets one of the deaths at its own period's end.
 func TestKilledAtEachStepOfCloseAndReport(t *testing.T) {
 	t.Parallel()
-	const deaths = 40
+	const deaths = 52
 	w := newWorld(t, setup{})
 	type tenant struct {
 		customer string

@@ -14,6 +14,18 @@ type creditNote struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
+// charge is what the credited line costs with so many units of it left. Credits are differences of it, so that what is
+// rounded never adds up to more than the line.
+func (l *lateRow) charge(left int64) int64 {
+	switch {
+	case left <= 0:
+		return 0
+	case left >= l.CreditQuantity:
+		return l.CreditAmount
+	}
+	return min(l.CreditAmount, decimal.NewFromInt(left).Mul(l.UnitAmount).Round(0).IntPart())
+}
+
 // credit settles units that were billed too much by a credit note on the invoice that billed them.
 func (b *Biller) credit(ctx context.Context, c *Client, l *lateRow) error {
 	if l.CreditLine == "" {
@@ -31,10 +43,7 @@ func (b *Biller) credit(ctx context.Context, c *Client, l *lateRow) error {
 			}
 		}
 	}
-	amount := decimal.NewFromInt(-l.Units).Mul(l.UnitAmount).Round(0).IntPart()
-	if -l.Units == l.CreditQuantity {
-		amount = l.CreditAmount
-	}
+	amount := l.charge(l.CreditBefore) - l.charge(l.CreditBefore+l.Units)
 	if object == "" && amount > 0 {
 		form := values("invoice", l.CreditInvoice, "lines[0][type]", "invoice_line_item", "lines[0][invoice_line_item]", l.CreditLine,
 			"lines[0][amount]", units(amount), "memo", "Usage that was billed too much", "metadata[weir_id]", l.WeirID)
@@ -54,9 +63,9 @@ func (b *Biller) credit(ctx context.Context, c *Client, l *lateRow) error {
 		if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
 			return fmt.Errorf("store credit of late row %d: %w", l.ID, err)
 		}
-		_, err := tx.Exec(ctx, `UPDATE weir.late SET state = 'credited', object = nullif($2, ''), invoice = $3, settled_at = $4, error = NULL,
+		_, err := tx.Exec(ctx, `UPDATE weir.late SET state = 'credited', object = nullif($2, ''), invoice = $3, line = $5, settled_at = $4, error = NULL,
 			reason = CASE WHEN $2 = '' THEN 'less than the smallest amount of money' ELSE reason END WHERE id = $1 AND state = 'stored'`,
-			l.ID, object, l.CreditInvoice, now)
+			l.ID, object, l.CreditInvoice, now, l.CreditLine)
 		if err == nil {
 			_, err = tx.Exec(ctx, "SELECT weir.book(ARRAY[$1::bigint], $2)", l.Key, now)
 		}

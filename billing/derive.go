@@ -28,6 +28,7 @@ type derived struct {
 	apply    bool // state is to be applied; false: Stripe is late, or nothing may be decided
 	state    usage.PlanState
 	segments map[string]segment // by feature: where its overage goes
+	hold     map[string]bool    // features whose segment stays as it is: what it would report now would be billed twice
 	matched  map[string]string  // price id → plan, as selected now
 	findings []finding
 	recheck  time.Time // look again then; zero: no need
@@ -49,7 +50,7 @@ type base struct {
 
 // derive is the table of docs/plan-changes.md.
 func derive(f *facts) derived {
-	d := derived{segments: map[string]segment{}, matched: map[string]string{}}
+	d := derived{segments: map[string]segment{}, hold: map[string]bool{}, matched: map[string]string{}}
 	bases, unknown := f.match(&d)
 	if f.deleted {
 		d.say("customer_deleted", f.customer, "the customer was deleted at Stripe, and its subscriptions with it: the account is on the default plan and unmapped reports are parked")

@@ -16,7 +16,7 @@ type outcome string
 const (
 	delivered outcome = "delivered" // accepted, now or by an earlier attempt
 	rejected  outcome = "rejected"  // refused for what it says
-	later     outcome = "later"     // not executed: rate limits, a lock
+	later     outcome = "later"     // not executed: rate limits, a lock, our own budget
 	unknown   outcome = "unknown"   // may or may not have been executed
 	stopped   outcome = "stopped"   // the key is not accepted: nothing was executed, nobody should go on
 )
@@ -55,8 +55,10 @@ func judge(err error, identifier string) outcome {
 		return rejected
 	case s == http.StatusUnauthorized, s == http.StatusForbidden:
 		return stopped
-	case s == http.StatusTooManyRequests, s == http.StatusConflict:
+	case s == http.StatusTooManyRequests:
 		return later
+	case s == http.StatusConflict: // the same key is being used: by a call of which nobody here knows what came
+		return unknown
 	case s >= http.StatusBadRequest && s < http.StatusInternalServerError:
 		return rejected
 	}

@@ -32,6 +32,7 @@ type lateRow struct {
 	DraftInvoice                                  string
 	CreditInvoice, CreditLine, CreditInvoiceState string
 	CreditQuantity, CreditAmount                  int64
+	CreditBefore                                  int64 // units of the line that no earlier row credits
 }
 
 // Late puts stored late usage on invoices, and credits what was billed too much. Each row is looked up at Stripe by its
@@ -76,15 +77,17 @@ func (b *Biller) claimLate(ctx context.Context) ([]lateRow, error) {
 			coalesce(s.tax_behavior, ''), coalesce(s.unit_amount, k.unit_amount, 0)::text, p.starts, p.ends, u.ended_at IS NOT NULL,
 			coalesce((SELECT i.invoice FROM weir.invoices i WHERE i.subscription = s.subscription AND i.status = 'draft' AND i.currency = s.currency
 			          ORDER BY i.created DESC LIMIT 1), ''),
-			coalesce(c.invoice, ''), coalesce(c.line, ''), coalesce(c.status, ''), coalesce(c.quantity, 0), coalesce(c.amount, 0)
+			coalesce(c.invoice, ''), coalesce(c.line, ''), coalesce(c.status, ''), coalesce(c.quantity, 0), coalesce(c.amount, 0), coalesce(c.before, 0)
 		FROM mine m
 		JOIN weir.segments s ON s.id = m.segment
 		JOIN weir.keys k ON k.key = m.key
 		JOIN weir.periods p ON p.id = k.period_id
 		LEFT JOIN weir.subscriptions u ON u.subscription = s.subscription
 		LEFT JOIN LATERAL (
-			SELECT n.invoice, n.line, v.status, n.quantity, n.amount FROM weir.invoiced x JOIN weir.invoice_lines n ON n.line = x.line JOIN weir.invoices v ON v.invoice = n.invoice
-			WHERE x.key = m.key AND x.units > 0 ORDER BY x.units DESC, n.line LIMIT 1) c ON true
+			SELECT n.invoice, n.line, v.status, n.quantity, n.amount,
+			       n.quantity + coalesce((SELECT sum(o.units) FROM weir.late o WHERE o.line = n.line AND o.id < m.id AND o.state IN ('stored', 'credited')), 0)::bigint AS before
+			FROM weir.invoiced x JOIN weir.invoice_lines n ON n.line = x.line JOIN weir.invoices v ON v.invoice = n.invoice
+			WHERE x.key = m.key AND x.units > 0 AND (m.line IS NULL OR n.line = m.line) ORDER BY x.units DESC, n.line LIMIT 1) c ON true
 		ORDER BY m.id`, lateMost, lateHold)
 	if err != nil {
 		return nil, fmt.Errorf("claim late usage: %w", err)
@@ -146,6 +149,8 @@ func (b *Biller) lateFailed(ctx context.Context, l *lateRow, cause error) error 
 
 type invoiceItem struct {
 	ID       string            `json:"id"`
+	Deleted  bool              `json:"deleted"`
+	Customer ref               `json:"customer"`
 	Invoice  ref               `json:"invoice"`
 	Metadata map[string]string `json:"metadata"`
 }
@@ -198,6 +203,9 @@ func (b *Biller) invoiceFor(ctx context.Context, c *Client, l *lateRow) (string,
 }
 
 func createInvoiceItem(ctx context.Context, c *Client, l *lateRow, invoice string) (string, error) {
+	if !l.UnitAmount.IsPositive() {
+		return "", &permanentError{fmt.Errorf("put late row %d on an invoice: no price of its units is known: it would cost nothing", l.ID)}
+	}
 	form := values("customer", l.Customer, "quantity", units(l.Units),
 		"price_data[currency]", l.Currency, "price_data[product]", l.Product, "price_data[unit_amount_decimal]", l.UnitAmount.String(),
 		"period[start]", units(l.Starts.Unix()), "period[end]", units(l.Ends.Unix()),

@@ -57,11 +57,14 @@ func (b *Biller) Mappings(ctx context.Context, account string) ([]Mapping, error
 // link maps within a transaction. Without force an existing mapping of either side to another stays and ErrMapped
 // says so.
 func (b *Biller) link(ctx context.Context, tx pgx.Tx, account, customer string, live bool, source, actor string, force bool, now time.Time) error {
+	// Locks in the common order: the fold, the account, then what is ours.
+	if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
+		return fmt.Errorf("link account %q: %w", account, err)
+	}
 	id, err := usage.FindAccount(ctx, tx, account, true, now)
 	if err != nil {
 		return err
 	}
-	// Locks in the common order: the fold, the account, then what is ours.
 	if _, err := tx.Exec(ctx, "SELECT weir.fold_account($1)", id); err != nil {
 		return fmt.Errorf("link account %q: %w", account, err)
 	}
@@ -98,6 +101,11 @@ func (b *Biller) link(ctx context.Context, tx pgx.Tx, account, customer string, 
 			}
 		}
 	}
+	if has != nil {
+		if err := loseCustomer(ctx, tx, *has, customer, account, now); err != nil {
+			return err
+		}
+	}
 	return b.setMapping(ctx, tx, id, customer, source, actor, now)
 }
 
@@ -110,7 +118,7 @@ func (b *Biller) setMapping(ctx context.Context, tx pgx.Tx, account int64, custo
 			customer, account, source, actor, now)
 	}
 	if err == nil {
-		_, err = tx.Exec(ctx, "SELECT weir.unfind('unmapped_customer', $1, $2, $3)", customer, actor, now)
+		_, err = tx.Exec(ctx, "SELECT weir.unfind('unmapped_customer', $1, $2, $3), weir.unfind('customer_lost', $4, $2, $3)", customer, actor, now, units(account))
 	}
 	if err != nil {
 		return fmt.Errorf("map customer %s: %w", customer, err)
@@ -119,6 +127,16 @@ func (b *Biller) setMapping(ctx context.Context, tx pgx.Tx, account int64, custo
 		return nil
 	}
 	return b.nudge(ctx, tx, SyncArgs{Customer: customer})
+}
+
+// loseCustomer leaves an account without the customer that went to another one: no overage of it is billable from this
+// transaction on, and its plan ends with its period unless it is mapped again.
+func loseCustomer(ctx context.Context, tx pgx.Tx, account int64, customer, other string, now time.Time) error {
+	if _, err := tx.Exec(ctx, "SELECT weir.lose_customer($1, $2)", account, now); err != nil {
+		return fmt.Errorf("take customer %s away: %w", customer, err)
+	}
+	return raise(ctx, tx, finding{kind: "customer_lost", subject: units(account), account: account, message: fmt.Sprintf(
+		"its customer %s was mapped to account %q: overage stops at what is included, and the plan ends with its period. Map the account to its own customer", customer, other)}, now)
 }
 
 // unlink ends a mapping: open segments of the account end, with a link up to what is counted.

@@ -93,7 +93,7 @@ func (b *Biller) wakeChains(ctx context.Context) error {
 			WITH chunk AS (
 				SELECT t.key, t.overage, t.not_billable FROM weir.totals t WHERE t.key > $1 ORDER BY t.key LIMIT 20000),
 			moved AS (
-				SELECT c.key FROM chunk c JOIN weir.keys k ON k.key = c.key AND k.billability = 'yes'
+				SELECT c.key FROM chunk c JOIN weir.keys k ON k.key = c.key AND k.billability <> 'awaiting'
 				JOIN weir.periods p ON p.id = k.period_id AND p.confirmed AND p.state <> 'void'
 				LEFT JOIN weir.chains h ON h.key = c.key
 				LEFT JOIN weir.books x ON x.key = c.key
@@ -131,7 +131,7 @@ func (b *Biller) wakeEnded(ctx context.Context, now time.Time) error {
 	_, err := b.db.Exec(ctx, `
 		INSERT INTO weir.chains AS h (key, due)
 		SELECT k.key, true FROM weir.periods p
-		JOIN weir.keys k ON k.period_id = p.id AND k.billability = 'yes'
+		JOIN weir.keys k ON k.period_id = p.id AND k.billability <> 'awaiting'
 		JOIN weir.totals t ON t.key = k.key
 		LEFT JOIN weir.chains c ON c.key = k.key
 		WHERE p.state = 'closing' AND p.confirmed AND $1 >= least(weir.close_deadline(p) - interval '10 minutes', p.ends + interval '45 minutes')

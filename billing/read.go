@@ -83,6 +83,10 @@ func (b *Biller) refreshMeters(ctx context.Context, c *Client) error {
 	}
 	now := b.now()
 	err = b.begin(ctx, func(tx pgx.Tx) error {
+		// Two workers that store a new meter at once would meet at its name, which no upsert by its id looks at.
+		if _, err := tx.Exec(ctx, "LOCK TABLE weir.meters IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+			return err
+		}
 		// What is not active goes first: an event name belongs to one active meter.
 		slices.SortStableFunc(meters, func(x, y meter) int {
 			return boolCompare(x.Status == "active", y.Status == "active")

@@ -64,17 +64,22 @@ func (b *Biller) LateRelease(ctx context.Context, id int64, policy, actor, reaso
 		if err != nil {
 			return fmt.Errorf("release late usage %d: %w", id, err)
 		}
+		if policy == "invoice_item" && segment == nil {
+			if segment, err = presentSegment(ctx, tx, key); err != nil {
+				return err
+			}
+		}
 		switch {
 		case policy == "forgive":
 			_, err = tx.Exec(ctx, `WITH l AS (UPDATE weir.late SET state = 'forgiven', policy = 'forgive', actor = $2, reason = $3, settled_at = $4 WHERE id = $1 RETURNING key, units)
 				INSERT INTO weir.forgiven (key, units, cause, actor, reason, at) SELECT key, units, 'late', $2, $3, $4 FROM l`, id, actor, reason, now)
 		case policy == "invoice_item" && count > 0 && segment != nil, policy == "credit_note" && count < 0 && segment != nil:
-			_, err = tx.Exec(ctx, `UPDATE weir.late SET state = 'stored', policy = $2, actor = $3, reason = $4, retry_at = '-infinity', error = NULL WHERE id = $1`, id, policy, actor, reason)
+			_, err = tx.Exec(ctx, `UPDATE weir.late SET state = 'stored', policy = $2, actor = $3, reason = $4, segment = $5, retry_at = '-infinity', error = NULL WHERE id = $1`, id, policy, actor, reason, segment)
 		default:
 			return &permanentError{fmt.Errorf("release late usage %d: %q does not fit %d units: use invoice_item for late ones that have an item, credit_note for negative ones, or forgive", id, policy, count)}
 		}
 		if err == nil {
-			_, err = tx.Exec(ctx, "SELECT weir.book(ARRAY[$1::bigint], $2), weir.unfind('late_refused', $3, $4, $2)", key, now, units(id), actor)
+			_, err = tx.Exec(ctx, "SELECT weir.book(ARRAY[$1::bigint], $2), weir.unfind('late_refused', $3, $4, $2), weir.unfind('late_deleted', $3, $4, $2)", key, now, units(id), actor)
 		}
 		if err != nil {
 			return fmt.Errorf("release late usage %d: %w", id, err)

@@ -65,6 +65,9 @@ func (b *Biller) Report(ctx context.Context) error {
 
 // sendAll sends stored links, of one customer or of all, until none is left that may be sent now.
 func (b *Biller) sendAll(ctx context.Context, customer string) error {
+	if doubt, err := b.doubtsClock(ctx); err != nil || doubt {
+		return err
+	}
 	for {
 		links, err := b.claim(ctx, claimMost, customer, false)
 		if err != nil || len(links) == 0 {

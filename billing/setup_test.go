@@ -158,7 +158,7 @@ func migrated(t testing.TB) string {
 func (w *world) biller(db *pgxpool.Pool) *billing.Biller {
 	w.Helper()
 	b, err := billing.New(db, billing.Config{
-		Stripe: w.client, Clock: w.sim, Logger: slog.New(slog.DiscardHandler), WebhookSecrets: []string{"whsec_old", secret}, Senders: 8, LookEach: time.Nanosecond,
+		Stripe: w.client, Clock: w.sim, Logger: slog.New(slog.DiscardHandler), WebhookSecrets: []string{"whsec_old", secret}, Senders: 8, LookEach: time.Nanosecond, SecondLook: time.Nanosecond,
 	})
 	require.NoError(w, err)
 	return b

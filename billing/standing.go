@@ -168,6 +168,7 @@ func (f *facts) item(d *derived, ft plans.Feature, plan plans.Plan) (seg segment
 		return seg, false
 	}
 	if len(hits) > 1 {
+		d.hold[ft.Name] = true
 		d.say("two_items", f.customer+"/"+ft.Meter, "%d live items of %s are on meter %s: each would bill the same usage. Nothing is reported until one is left", len(hits), f.customer, ft.Meter)
 		return seg, false
 	}

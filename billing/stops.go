@@ -3,6 +3,7 @@ package billing
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -12,6 +13,15 @@ const (
 	compareEach = time.Minute      // wall
 	probeEach   = 30 * time.Second // wall: how often one call is tried while sending is stopped
 )
+
+// lend takes calls of the budget that all workers over the database have together.
+func (b *Biller) lend(ctx context.Context, endpoint string, most, limit int) (granted int, rest time.Duration, err error) {
+	err = b.db.QueryRow(ctx, "SELECT granted, rest FROM weir.take_calls($1, $2, $3)", endpoint, most, limit).Scan(&granted, &rest)
+	if err != nil {
+		return 0, 0, fmt.Errorf("take calls to %s: %w", endpoint, err)
+	}
+	return granted, rest, nil
+}
 
 // stop holds up all sending and raises the alert that names what is at risk.
 func (b *Biller) stop(ctx context.Context, cause, message string) error {
@@ -61,10 +71,11 @@ func (b *Biller) resume(ctx context.Context, cause, by string) error {
 	return clearFinding(ctx, b.db, "sending_stopped", cause, by, b.now())
 }
 
-// compareClock compares our business clock with Stripe's Date, once a minute at most.
+// compareClock compares our business clock with Stripe's Date, once a minute at most, and soon again after a
+// difference that would stop sending.
 func (b *Biller) compareClock(ctx context.Context, date time.Time) {
 	b.mu.Lock()
-	due := time.Since(b.skewNoted) >= compareEach
+	due := time.Since(b.skewNoted) >= compareEach || (!b.suspect.IsZero() && time.Since(b.suspect) >= b.cfg.SecondLook)
 	if due {
 		b.skewNoted = time.Now()
 	}
@@ -72,9 +83,76 @@ func (b *Biller) compareClock(ctx context.Context, date time.Time) {
 	if !due {
 		return
 	}
-	if err := b.noteSkew(context.WithoutCancel(ctx), date.Sub(b.now())); err != nil {
+	if err := b.weighSkew(context.WithoutCancel(ctx), date.Sub(b.now())); err != nil {
 		b.log.Error("the clock could not be compared with Stripe's", "error", err)
 	}
+}
+
+// weighSkew stops sending when two readings in a row are too far off. An answer that was under way while a clock was
+// set shows a difference that is none.
+func (b *Biller) weighSkew(ctx context.Context, skew time.Duration) error {
+	far := skew.Abs() > stopSkew
+	b.mu.Lock()
+	first := far && b.suspect.IsZero()
+	b.suspect = time.Time{}
+	if first {
+		b.suspect = time.Now()
+	}
+	b.mu.Unlock()
+	if first {
+		b.log.Warn("the database's clock seems to be off Stripe's; nothing is sent until it was compared again", "difference", skew.Round(time.Second))
+		return nil
+	}
+	return b.noteSkew(ctx, skew)
+}
+
+// doubtsClock reports whether nothing may be sent because the clock is in doubt. It compares before anything is sent,
+// once a minute, and a second time when the first one was too far off.
+func (b *Biller) doubtsClock(ctx context.Context) (bool, error) {
+	b.mu.Lock()
+	since, stale := b.suspect, time.Since(b.skewNoted) >= compareEach
+	if stale {
+		b.skewNoted = time.Now()
+	}
+	b.mu.Unlock()
+	switch {
+	case since.IsZero() && !stale:
+		return false, nil
+	case !since.IsZero() && time.Since(since) < b.cfg.SecondLook:
+		return true, nil
+	}
+	skew, err := b.readSkew(ctx)
+	if err != nil && since.IsZero() {
+		b.mu.Lock()
+		b.skewNoted = time.Time{} // the next answer compares
+		b.mu.Unlock()
+		return false, nil
+	}
+	if err != nil {
+		return true, err
+	}
+	return skew.Abs() > stopSkew, b.weighSkew(ctx, skew)
+}
+
+// readSkew is by how much Stripe's Date lies outside the time that a call of its own took here; Date has whole seconds.
+func (b *Biller) readSkew(ctx context.Context) (time.Duration, error) {
+	before := b.now().Truncate(time.Second)
+	_, res, err := call[struct{}](ctx, b.cfg.Stripe, request{method: http.MethodGet, path: "/v1/billing/meters", form: values("limit", "1")})
+	if res == nil {
+		return 0, err // a refusal has a date too
+	}
+	date, err := http.ParseTime(res.Header.Get("Date"))
+	if err != nil {
+		return 0, fmt.Errorf("read Stripe's Date: %w", err)
+	}
+	after := b.now()
+	switch {
+	case date.Before(before):
+		return date.Sub(before), nil
+	case date.After(after):
+		return date.Sub(after), nil
+	}
+	return 0, nil
 }
 
 func (b *Biller) noteSkew(ctx context.Context, skew time.Duration) error {

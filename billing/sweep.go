@@ -33,6 +33,9 @@ func (b *Biller) Sweep(ctx context.Context) error {
 	if err := b.sweepInvoices(ctx, c); err != nil {
 		return err
 	}
+	if err := b.lookAtSent(ctx, c); err != nil {
+		return err
+	}
 	if err := b.Settled(ctx); err != nil {
 		return err
 	}
@@ -50,7 +53,21 @@ func (b *Biller) Settled(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, "SELECT weir.stop_unconfirmed($1, 500)", now); err != nil {
 			return fmt.Errorf("stop unconfirmed periods: %w", err)
 		}
-		_, err := tx.Exec(ctx, `SELECT weir.find('late_aging', l.id::text, k.account_id, format('%s late units are held since %s: release or forgive them with worker late', l.units, l.created_at), $1)
+		_, err := tx.Exec(ctx, `UPDATE weir.findings f SET cleared_at = $1, cleared_by = 'it is confirmed, or holds nothing'
+			FROM weir.periods p WHERE f.kind = 'unconfirmed_period' AND f.cleared_at IS NULL AND f.subject = p.id::text AND (p.confirmed OR p.state = 'void'
+			  OR p.state = 'closed' AND NOT EXISTS (SELECT FROM weir.keys k JOIN weir.totals t ON t.key = k.key WHERE k.period_id = p.id AND t.awaiting > 0))`, now)
+		if err != nil {
+			return fmt.Errorf("clear what was confirmed: %w", err)
+		}
+		_, err = tx.Exec(ctx, `SELECT weir.find('unconfirmed_period', p.id::text, p.account_id, format(
+				'the period ended at %s and neither a read nor an invoice confirmed it: %s units of its overage are recorded as not billable, nothing of them is reported',
+				p.ends, (SELECT sum(t.awaiting) FROM weir.keys k JOIN weir.totals t ON t.key = k.key WHERE k.period_id = p.id)), $1)
+			FROM weir.periods p WHERE p.source = 'subscription' AND NOT p.confirmed AND p.state = 'closed' AND p.closed_at > $1::timestamptz - interval '90 days'
+			  AND EXISTS (SELECT FROM weir.keys k JOIN weir.totals t ON t.key = k.key WHERE k.period_id = p.id AND t.awaiting > 0)`, now)
+		if err != nil {
+			return fmt.Errorf("find periods that were never confirmed: %w", err)
+		}
+		_, err = tx.Exec(ctx, `SELECT weir.find('late_aging', l.id::text, k.account_id, format('%s late units are held since %s: release or forgive them with worker late', l.units, l.created_at), $1)
 			FROM weir.late l JOIN weir.keys k ON k.key = l.key WHERE l.state = 'held' AND l.created_at <= $1::timestamptz - $2::interval`, now, lateAges)
 		if err != nil {
 			return fmt.Errorf("find aging late usage: %w", err)
@@ -176,7 +193,12 @@ func (b *Biller) applyListed(ctx context.Context, c *Client, s subscription) err
 func (b *Biller) sweepInvoices(ctx context.Context, c *Client) error {
 	rows, err := b.db.Query(ctx, `SELECT DISTINCT s.subscription FROM weir.books x JOIN weir.segments s ON s.key = x.key
 		LEFT JOIN weir.subscriptions u ON u.subscription = s.subscription
-		WHERE NOT x.final AND least(s.window_end, coalesce(u.ended_at, 'infinity')) <= $1::timestamptz - $2::interval ORDER BY 1 LIMIT 5000`, b.now(), noInvoiceAfter)
+		WHERE NOT x.final AND least(s.window_end, coalesce(u.ended_at, 'infinity')) <= $1::timestamptz - $2::interval
+		UNION -- of periods that nobody could confirm: their invoice does
+		SELECT u.subscription FROM weir.periods p JOIN weir.customers c ON c.account_id = p.account_id JOIN weir.subscriptions u ON u.customer = c.customer
+		WHERE p.source = 'subscription' AND NOT p.confirmed AND p.state = 'closed' AND p.ends <= $1::timestamptz - $2::interval AND p.ends > $1::timestamptz - interval '90 days'
+		  AND EXISTS (SELECT FROM weir.keys k JOIN weir.totals t ON t.key = k.key WHERE k.period_id = p.id AND t.awaiting > 0)
+		ORDER BY 1 LIMIT 5000`, b.now(), noInvoiceAfter)
 	if err != nil {
 		return fmt.Errorf("find windows without an invoice: %w", err)
 	}

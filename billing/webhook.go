@@ -134,6 +134,12 @@ func (b *Biller) storeEvent(ctx context.Context, e event) (hold bool, err error)
 	err = b.begin(ctx, func(tx pgx.Tx) error {
 		h := e.hints()
 		now := b.now()
+		if h.reference != "" {
+			// It may map: locks in the common order, the fold first.
+			if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
+				return err
+			}
+		}
 		var fresh bool
 		err := tx.QueryRow(ctx, `
 			INSERT INTO weir.webhook_events AS w (event, type, livemode, api_version, customer, object, thin, body, received_at, state)

@@ -142,15 +142,6 @@ func TestMappingByClientReference(t *testing.T) {
 	require.Equal(t, customer, m[0].Customer)
 }
 
-func TestLinkRefusesWhatIsNone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, setup{noHooks: true})
-	for account, customer := range map[string]string{"": "cus_1", " ": "cus_1", strings.Repeat("a", 300): "cus_1", "a\x00": "cus_1", "acme": "sub_1", "umbrella": ""} {
-		require.Error(t, w.b.Link(t.Context(), account, customer, "tester"), "%q %q", account, customer)
-	}
-	require.Zero(t, w.number("SELECT count(*) FROM weir.customers"))
-}
-
 func TestARemapEndsTheSegment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

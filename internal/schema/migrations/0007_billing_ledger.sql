@@ -159,6 +159,8 @@ CREATE TABLE weir.late (
     reason     text,
     object     text,               -- the invoice item or credit note at Stripe
     invoice    text,
+    line       text,               -- of a credit: the line that it lowers
+    read_at    timestamptz,        -- when the invoice item was looked at last
     attempts   integer NOT NULL DEFAULT 0,
     retry_at   timestamptz NOT NULL DEFAULT '-infinity',  -- wall
     error      text,
@@ -166,6 +168,7 @@ CREATE TABLE weir.late (
 );
 CREATE INDEX late_key ON weir.late (key);
 CREATE INDEX late_open ON weir.late (state, retry_at) WHERE state IN ('held', 'stored', 'sent');
+CREATE INDEX late_line ON weir.late (line) WHERE line IS NOT NULL;
 
 -- Units that nobody will be billed for, each with its cause. What is over the highest maximum is in books.overshoot.
 CREATE TABLE weir.forgiven (

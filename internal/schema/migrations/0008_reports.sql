@@ -43,7 +43,7 @@ CREATE FUNCTION weir.segment_sum(p_segment bigint) RETURNS bigint LANGUAGE sql S
 $$;
 
 -- Stores the next link of each key whose billable overage has moved, and returns how many. Keys that may not report
--- (not confirmed, not billable, no item, invoice final) are left alone; so are those without a legal minute yet. A
+-- (not confirmed, a fault to be repaired, no item, invoice final) are left alone; so are those without a legal minute yet. A
 -- segment that ends says what was billable in it, whatever became of the account since.
 CREATE FUNCTION weir.plan_links(p_keys bigint[], p_now timestamptz, p_cause text) RETURNS bigint
     LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
@@ -60,7 +60,7 @@ BEGIN
         WITH moved AS MATERIALIZED (
             SELECT c.key, c.seq, c.upto, b.units AS billable, s.id AS segment, s.customer, s.meter, m.lo, m.hi
             FROM weir.chains c
-            JOIN weir.keys k ON k.key = c.key AND (k.billability = 'yes' OR p_cause IN ('segment', 'remap'))
+            JOIN weir.keys k ON k.key = c.key AND (k.billability <> 'awaiting' OR p_cause IN ('segment', 'remap'))
             JOIN weir.periods p ON p.id = k.period_id AND p.confirmed AND p.state <> 'void'
             JOIN weir.totals t ON t.key = c.key
             CROSS JOIN LATERAL (SELECT weir.billable(t.overage, t.not_billable, k.highest_maximum) AS units) b
@@ -97,7 +97,7 @@ BEGIN
     UPDATE weir.chains c SET due = false, planned_at = p_now
     FROM weir.keys k, weir.periods p, weir.totals t
     WHERE c.key = ANY (p_keys) AND k.key = c.key AND p.id = k.period_id AND t.key = c.key
-      AND (weir.billable(t.overage, t.not_billable, k.highest_maximum) = c.upto OR NOT p.confirmed OR k.billability <> 'yes' OR p.state = 'void'
+      AND (weir.billable(t.overage, t.not_billable, k.highest_maximum) = c.upto OR NOT p.confirmed OR k.billability = 'awaiting' OR p.state = 'void'
            OR EXISTS (SELECT FROM weir.books x WHERE x.key = c.key AND x.final)
            OR NOT EXISTS (SELECT FROM weir.segments x WHERE x.key = c.key));
     RETURN v_all;

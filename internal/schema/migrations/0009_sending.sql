@@ -1,5 +1,38 @@
 -- Sending: links are claimed by set, one per customer and meter, and their outcomes are stored by set.
 
+-- What was taken of the running second's budget of calls, by endpoint. Stripe's limits are the account's, so all workers
+-- over one database share one budget.
+CREATE TABLE weir.calls (
+    endpoint text PRIMARY KEY,
+    second   bigint NOT NULL,  -- wall, since 1970
+    taken    bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- Takes up to p_most calls of an endpoint's p_limit of this second; what is not used by its end is gone. Returns how
+-- many were left to take, and how much of the second is left.
+CREATE FUNCTION weir.take_calls(p_endpoint text, p_most bigint, p_limit bigint, OUT granted bigint, OUT rest interval)
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    c        weir.calls;
+    v_wall   double precision;
+    v_second bigint;
+BEGIN
+    SELECT * INTO c FROM weir.calls x WHERE x.endpoint = p_endpoint FOR UPDATE;
+    IF NOT FOUND THEN
+        INSERT INTO weir.calls (endpoint, second, taken) VALUES (p_endpoint, 0, 0) ON CONFLICT DO NOTHING;
+        SELECT * INTO c FROM weir.calls x WHERE x.endpoint = p_endpoint FOR UPDATE;
+    END IF;
+    -- The time after the wait for the row, not before it.
+    v_wall := extract(epoch FROM clock_timestamp());
+    v_second := floor(v_wall)::bigint;
+    IF c.second <> v_second THEN
+        c.taken := 0;
+    END IF;
+    granted := greatest(0, least(p_most, p_limit - c.taken));
+    rest := make_interval(secs => v_second + 1 - v_wall);
+    UPDATE weir.calls x SET second = v_second, taken = c.taken + granted WHERE x.endpoint = p_endpoint;
+END $$;
+
 CREATE TYPE weir.claimed_report AS (
     report      bigint,
     attempt     integer,

@@ -156,33 +156,63 @@ BEGIN
     PERFORM weir.note_late(p_keys, p_now);
 END $$;
 
+CREATE FUNCTION weir.late_id() RETURNS text LANGUAGE sql VOLATILE AS $$ SELECT 'weir_late_' || replace(gen_random_uuid()::text, '-', '') $$;
+
+-- How many units of a key finalized lines bill that no credit was stored for.
+CREATE FUNCTION weir.credit_room(p_key bigint) RETURNS bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+    SELECT (coalesce((SELECT sum(i.units) FROM weir.invoiced i WHERE i.key = p_key), 0)
+        + coalesce((SELECT sum(c.units) FROM weir.late c WHERE c.key = p_key AND c.line IS NOT NULL AND c.state IN ('held', 'stored', 'credited')), 0))::bigint
+$$;
+
 -- Keeps the open rows of weir.late equal to the books: what is new is a row of its own; what was settled otherwise
--- takes the held rows with it.
+-- takes the rows with it that were not sent. What was counted after the key's last item had gone to another customer
+-- is nobody's yet: its row has no segment, and a person decides.
 CREATE FUNCTION weir.note_late(p_keys bigint[], p_now timestamptz) RETURNS void
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     r      record;
+    l      record;
     v_rest bigint;
+    v_take bigint;
 BEGIN
+    -- A credit that found no line is looked at again when one has room.
+    UPDATE weir.late x SET state = 'netted', settled_at = p_now, reason = 'a line has room for it'
+    WHERE x.key = ANY (p_keys) AND x.state = 'held' AND x.policy = 'credit_note' AND x.line IS NULL AND weir.credit_room(x.key) > 0;
     FOR r IN
         SELECT b.key, b.late - coalesce(o.units, 0) AS units, k.late AS policy, b.final_by,
-               (SELECT s.id FROM weir.segments s WHERE s.key = b.key ORDER BY s.id DESC LIMIT 1) AS segment
-        FROM weir.books b JOIN weir.keys k ON k.key = b.key
+               (SELECT s.id FROM (SELECT x.* FROM weir.segments x WHERE x.key = b.key ORDER BY x.id DESC LIMIT 1) s
+                WHERE s.ends IS NULL OR s.ends >= coalesce(p.cut, p.ends)
+                   OR EXISTS (SELECT FROM weir.customers c WHERE c.customer = s.customer AND c.account_id = k.account_id)) AS segment
+        FROM weir.books b JOIN weir.keys k ON k.key = b.key JOIN weir.periods p ON p.id = k.period_id
         LEFT JOIN LATERAL (SELECT sum(l.units)::bigint AS units FROM weir.late l
                            WHERE l.key = b.key AND l.state IN ('held', 'stored', 'sent')) o ON true
         WHERE b.key = ANY (p_keys) AND b.final AND b.late <> coalesce(o.units, 0) ORDER BY b.key
     LOOP
         v_rest := r.units;
         WITH gone AS (UPDATE weir.late l SET state = 'netted', settled_at = p_now, reason = 'settled otherwise'
-                      WHERE l.key = r.key AND l.state = 'held' AND sign(l.units) <> sign(r.units) RETURNING l.units)
+                      WHERE l.key = r.key AND (l.state = 'held' OR (l.state = 'stored' AND l.attempts = 0)) AND sign(l.units) <> sign(r.units)
+                      RETURNING l.units)
         SELECT v_rest + coalesce(sum(g.units), 0) INTO v_rest FROM gone g;
+        -- A credit lowers one line, by no more than the line bills and was not credited before.
+        FOR l IN
+            SELECT i.line, i.units + coalesce((SELECT sum(c.units) FROM weir.late c WHERE c.key = r.key AND c.line = i.line
+                                               AND c.state IN ('held', 'stored', 'credited')), 0) AS room,
+                   coalesce((SELECT s.id FROM weir.segments s WHERE s.key = r.key AND s.price = n.price ORDER BY s.id DESC LIMIT 1),
+                            (SELECT s.id FROM weir.segments s WHERE s.key = r.key ORDER BY s.id DESC LIMIT 1)) AS segment
+            FROM weir.invoiced i JOIN weir.invoice_lines n ON n.line = i.line WHERE i.key = r.key ORDER BY 2 DESC, 1
+        LOOP
+            EXIT WHEN v_rest >= 0 OR l.room <= 0;
+            v_take := least(l.room, -v_rest);
+            INSERT INTO weir.late (key, segment, units, policy, cause, weir_id, created_at, state, line)
+            VALUES (r.key, l.segment, -v_take, 'credit_note', coalesce(r.final_by, 'late'), weir.late_id(), p_now,
+                    CASE WHEN l.segment IS NULL THEN 'held' ELSE 'stored' END, l.line);
+            v_rest := v_rest + v_take;
+        END LOOP;
         CONTINUE WHEN v_rest = 0;
         INSERT INTO weir.late (key, segment, units, policy, cause, weir_id, created_at, state)
-        SELECT r.key, r.segment, v_rest, x.policy, coalesce(r.final_by, 'late'),
-               'weir_late_' || replace(gen_random_uuid()::text, '-', ''), p_now,
-               CASE WHEN x.policy IN ('invoice_item', 'credit_note') AND r.segment IS NOT NULL THEN 'stored' ELSE 'held' END
-        FROM (SELECT CASE WHEN v_rest < 0 THEN 'credit_note' ELSE r.policy END AS policy) x;
+        VALUES (r.key, r.segment, v_rest, CASE WHEN v_rest < 0 THEN 'credit_note' ELSE r.policy END, coalesce(r.final_by, 'late'), weir.late_id(), p_now,
+                CASE WHEN v_rest > 0 AND r.policy = 'invoice_item' AND r.segment IS NOT NULL THEN 'stored' ELSE 'held' END);
     END LOOP;
     -- Policy forgive: written off at once, visibly.
     WITH off AS (

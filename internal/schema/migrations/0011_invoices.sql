@@ -1,5 +1,53 @@
 -- Invoices read back: what a line bills is the only proof of billing.
 
+-- Whether no invoice can bill more of a segment: it ended without any report; or an invoice of its window, or a later
+-- one, is no draft any more; or a day has passed since its window's end, in which the sweep has listed what there is.
+CREATE FUNCTION weir.segment_over(s weir.segments, p_now timestamptz) RETURNS boolean
+    LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+    SELECT (s.ends IS NOT NULL AND NOT EXISTS (SELECT FROM weir.reports r WHERE r.segment = s.id AND NOT r.replaced AND r.state <> 'rejected'))
+        OR EXISTS (SELECT FROM weir.invoices i WHERE i.subscription = s.subscription AND i.status IN ('open', 'paid', 'uncollectible', 'void')
+                   AND i.created >= x.ends - interval '1 second')
+        OR (x.ends <= p_now - interval '26 hours'
+            AND NOT EXISTS (SELECT FROM weir.invoices i WHERE i.subscription = s.subscription AND (i.status = 'draft' OR i.status IS NULL OR i.wanted > i.read)
+                            AND i.created >= x.ends - interval '1 minute'))
+    FROM (SELECT least(s.window_end, (SELECT u.ended_at FROM weir.subscriptions u WHERE u.subscription = s.subscription)) AS ends) x
+$$;
+
+-- A period that no read confirmed while it ran (nobody could read) is confirmed by a metered line of exactly its bounds
+-- on an invoice of the item that the account's overage went to before. What awaited that is billable then: on this
+-- invoice while it is a draft, late after it. Returns the key, or nothing.
+CREATE FUNCTION weir.confirm_by_line(l weir.invoice_lines, p_customer text, p_now timestamptz) RETURNS bigint[]
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    k weir.keys;
+    s weir.segments;
+BEGIN
+    SELECT x.* INTO k FROM weir.customers c
+        JOIN weir.periods p ON p.account_id = c.account_id AND p.starts = l.starts AND p.ends = l.ends
+            AND p.source = 'subscription' AND NOT p.confirmed AND p.state IN ('open', 'closing', 'closed') AND p.ends <= p_now
+        JOIN weir.keys x ON x.period_id = p.id AND x.meter = l.meter AND NOT EXISTS (SELECT FROM weir.segments g WHERE g.key = x.key)
+        WHERE c.customer = p_customer;
+    IF NOT FOUND THEN
+        RETURN '{}';
+    END IF;
+    SELECT g.* INTO s FROM weir.keys o JOIN weir.segments g ON g.key = o.key
+        WHERE o.account_id = k.account_id AND o.feature_id = k.feature_id AND g.starts < l.starts ORDER BY g.starts DESC, g.id DESC LIMIT 1;
+    IF s.customer IS DISTINCT FROM p_customer OR (s.subscription, s.item, s.price) IS DISTINCT FROM (l.subscription, l.item, l.price) THEN
+        RETURN '{}';
+    END IF;
+    PERFORM weir.fold_account(k.account_id);
+    INSERT INTO weir.segments (key, customer, subscription, item, price, product, currency, tax_behavior, unit_amount, meter, window_start, window_end, starts, opened_at)
+        VALUES (k.key, s.customer, s.subscription, s.item, s.price, s.product, s.currency, s.tax_behavior, s.unit_amount, s.meter, l.starts, l.ends, l.starts, p_now);
+    UPDATE weir.periods p SET confirmed = true WHERE p.id = k.period_id;
+    UPDATE weir.keys x SET billability = 'yes' WHERE x.key = k.key;
+    UPDATE weir.totals t SET not_billable = t.not_billable - t.awaiting, awaiting = 0 WHERE t.key = k.key;
+    INSERT INTO weir.chains AS h (key, due) VALUES (k.key, true) ON CONFLICT (key) DO UPDATE SET due = true;
+    PERFORM weir.unfind('unconfirmed_period', k.period_id::text, 'invoice ' || l.invoice, p_now);
+    PERFORM weir.book(ARRAY[k.key], p_now);
+    RETURN ARRAY[k.key];
+END $$;
+
 -- Gives a read invoice's lines to the keys that they bill, marks finished windows final, and books. Lines of drafts and
 -- of voided invoices bill nothing. A line's quantity goes to its window's periods oldest first, each up to its
 -- reported sum, the rest to the last. Returns the lines on a meter of ours that belong to no key.
@@ -17,6 +65,9 @@ BEGIN
     SELECT * INTO i FROM weir.invoices x WHERE x.invoice = p_invoice FOR UPDATE;
     SELECT coalesce(array_agg(DISTINCT x.key), '{}') INTO v_keys FROM weir.invoiced x JOIN weir.invoice_lines n ON n.line = x.line WHERE n.invoice = p_invoice;
     DELETE FROM weir.invoiced x USING weir.invoice_lines n WHERE n.line = x.line AND n.invoice = p_invoice;
+    FOR l IN SELECT * FROM weir.invoice_lines n WHERE n.invoice = p_invoice AND n.meter IS NOT NULL AND n.weir_id IS NULL AND i.status <> 'deleted' LOOP
+        v_keys := v_keys || weir.confirm_by_line(l, i.customer, p_now);
+    END LOOP;
     IF i.status IN ('open', 'paid', 'uncollectible') THEN
         FOR l IN SELECT * FROM weir.invoice_lines n WHERE n.invoice = p_invoice AND n.quantity <> 0 AND (n.meter IS NOT NULL OR n.weir_id IS NOT NULL)
                  ORDER BY n.starts, n.line LOOP
@@ -26,6 +77,14 @@ BEGIN
         END LOOP;
     END IF;
     SELECT v_keys || coalesce(array_agg(DISTINCT x.key), '{}') INTO v_keys FROM weir.invoiced x JOIN weir.invoice_lines n ON n.line = x.line WHERE n.invoice = p_invoice;
+    -- What the invoice settles is settled before any books are made of it.
+    UPDATE weir.late x SET state = 'invoiced', invoice = p_invoice, settled_at = p_now
+        FROM weir.invoice_lines n WHERE n.invoice = p_invoice AND n.weir_id = x.weir_id AND x.state IN ('stored', 'sent')
+          AND i.status IN ('open', 'paid', 'uncollectible');
+    -- A voided invoice bills nothing, and a credit on it gives nothing back.
+    UPDATE weir.late x SET state = 'netted', settled_at = p_now, reason = 'its invoice was voided'
+        FROM weir.invoice_lines n WHERE n.invoice = p_invoice AND i.status = 'void'
+          AND (n.weir_id = x.weir_id AND x.state IN ('sent', 'invoiced') OR n.line = x.line AND x.state IN ('held', 'stored', 'credited'));
     IF i.status IN ('open', 'paid', 'uncollectible', 'void') THEN
         -- A window is final when an invoice that is no draft any more was made at its end or after it. What ended before
         -- its window did (a cancel, another item) ends with it.
@@ -40,16 +99,9 @@ BEGIN
                OR EXISTS (SELECT FROM weir.invoice_lines n WHERE n.invoice = p_invoice AND n.meter = s.meter
                           AND n.starts < s.window_end AND n.ends > s.window_start))
           -- every stretch of the key is over
-          AND NOT EXISTS (SELECT FROM weir.segments o LEFT JOIN weir.subscriptions ou ON ou.subscription = o.subscription
-                          WHERE o.key = s.key AND o.id > s.id AND o.subscription <> s.subscription AND ou.ended_at IS NULL
-                            AND o.window_end > p_now);
+          AND NOT EXISTS (SELECT FROM weir.segments o WHERE o.key = s.key AND o.subscription <> s.subscription AND NOT weir.segment_over(o, p_now));
         PERFORM weir.finalize(v_final, 'invoice ' || p_invoice, p_now);
     END IF;
-    UPDATE weir.late x SET state = 'invoiced', invoice = p_invoice, settled_at = p_now
-        FROM weir.invoice_lines n WHERE n.invoice = p_invoice AND n.weir_id = x.weir_id AND x.state IN ('stored', 'sent')
-          AND i.status IN ('open', 'paid', 'uncollectible');
-    UPDATE weir.late x SET state = 'netted', settled_at = p_now, reason = 'its invoice was voided'
-        FROM weir.invoice_lines n WHERE n.invoice = p_invoice AND n.weir_id = x.weir_id AND x.state IN ('sent', 'invoiced') AND i.status = 'void';
     PERFORM weir.book(v_keys, p_now);
     RETURN v_lost;
 END $$;
@@ -109,8 +161,11 @@ BEGIN
     FOR r IN
         SELECT i.invoice FROM weir.invoices i
         WHERE i.subscription = p_subscription AND i.status IN ('open', 'paid', 'uncollectible', 'void')
-          AND EXISTS (SELECT FROM weir.segments s JOIN weir.books b ON b.key = s.key AND NOT b.final
-                      WHERE s.subscription = p_subscription AND i.created > s.starts) ORDER BY i.created
+          AND (EXISTS (SELECT FROM weir.segments s JOIN weir.books b ON b.key = s.key AND NOT b.final
+                       WHERE s.subscription = p_subscription AND i.created > s.starts)
+               OR EXISTS (SELECT FROM weir.invoice_lines n JOIN weir.customers c ON c.customer = i.customer
+                          JOIN weir.periods p ON p.account_id = c.account_id AND p.starts = n.starts AND p.ends = n.ends AND NOT p.confirmed AND p.state = 'closed'
+                          WHERE n.invoice = i.invoice)) ORDER BY i.created
     LOOP
         PERFORM weir.settle_invoice(r.invoice, p_now);
     END LOOP;
@@ -121,7 +176,6 @@ BEGIN
     WHERE s.subscription = p_subscription AND least(s.window_end, coalesce(u.ended_at, 'infinity')) <= p_now - p_after
       AND NOT EXISTS (SELECT FROM weir.invoices i WHERE i.subscription = p_subscription AND (i.status = 'draft' OR i.status IS NULL OR i.wanted > i.read)
                       AND i.created >= least(s.window_end, coalesce(u.ended_at, 'infinity')) - interval '1 minute')
-      AND NOT EXISTS (SELECT FROM weir.segments o LEFT JOIN weir.subscriptions ou ON ou.subscription = o.subscription
-                      WHERE o.key = s.key AND o.id > s.id AND least(o.window_end, coalesce(ou.ended_at, 'infinity')) > p_now - p_after);
+      AND NOT EXISTS (SELECT FROM weir.segments o WHERE o.key = s.key AND o.subscription <> s.subscription AND NOT weir.segment_over(o, p_now));
     PERFORM weir.finalize(v_keys, 'no invoice', p_now);
 END $$;

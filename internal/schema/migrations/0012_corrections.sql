@@ -107,3 +107,30 @@ BEGIN
     END LOOP;
     RETURN v_count;
 END $$;
+
+-- An account whose customer went to another account: nobody can be billed for it from now on. It keeps its plan and
+-- what is included until its period ends, then it falls to the default plan. Its segments have ended, the caller holds
+-- weir.fold and has folded.
+CREATE FUNCTION weir.lose_customer(p_account bigint, p_now timestamptz) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_period weir.periods;
+    v_keys   bigint[];
+BEGIN
+    PERFORM FROM weir.accounts a WHERE a.id = p_account FOR NO KEY UPDATE;
+    PERFORM weir.catalog_gate(false);
+    SELECT * INTO v_period FROM weir.periods p WHERE p.id = weir.period_at(p_account, p_now);
+    IF v_period.source IS DISTINCT FROM 'subscription' THEN
+        RETURN;
+    END IF;
+    UPDATE weir.accounts a SET plan_until = least(a.plan_until, v_period.ends) WHERE a.id = p_account;
+    UPDATE weir.keys k SET billability = 'no' FROM weir.periods p
+        WHERE k.account_id = p_account AND p.id = k.period_id AND p.state = 'open' AND coalesce(p.cut, p.ends) > p_now;
+    PERFORM weir.drop_unbegun(p_account, p_now);
+    SELECT coalesce(array_agg(k.key), '{}') INTO v_keys FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id
+        WHERE k.account_id = p_account AND p.state = 'open' AND coalesce(p.cut, p.ends) > p_now;
+    PERFORM weir.reset_ceilings(v_keys);
+    PERFORM weir.ensure_period(p_account, coalesce(v_period.cut, v_period.ends));
+    PERFORM weir.touch(p_account);
+END $$;
