@@ -163,7 +163,9 @@ CREATE TABLE weir.leases (
     tight boolean NOT NULL DEFAULT false,
     PRIMARY KEY (key, node)
 ) WITH (fillfactor = 70);
-CREATE INDEX leases_node ON weir.leases (node, key);
+-- For who walks a node's rows, and says so: an index on (node, key) would do for other look-ups too, and a plan that was
+-- made while the table was empty might keep to it.
+CREATE INDEX leases_node ON weir.leases ((node + 0), (key + 0));
 
 -- Keys whose loose leases were called back; the heartbeat reads what a lost notice would have said.
 CREATE TABLE weir.recalls (
@@ -211,7 +213,7 @@ CREATE TABLE weir.done (
     used bigint NOT NULL,
     PRIMARY KEY (key, node)
 ) WITH (fillfactor = 45);
-CREATE INDEX done_node ON weir.done (node, key);
+CREATE INDEX done_node ON weir.done ((node + 0), (key + 0));  -- as leases_node
 
 -- No foreign keys: a bad row must be parked by the fold, never refused to a node. No primary key either: only the fold
 -- deletes, one at a time, by the places that it read; each index here is paid for by every row of every flush.

@@ -16,12 +16,36 @@ CREATE TYPE weir.flush_answer AS (
     heartbeat bigint         -- this node's heartbeats as stored, this one included
 );
 
+-- What other nodes have in the inbox, under some keys at least: key by key, or, where the inbox is small against them,
+-- all of it. STABLE, so that it reads with its caller's snapshot.
+CREATE FUNCTION weir.pending_of_others(p_node bigint, p_keys bigint[]) RETURNS TABLE (key bigint, node bigint, upto bigint)
+    LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    IF pg_relation_size('weir.inbox') <= 4096 * cardinality(p_keys)::bigint THEN
+        RETURN QUERY SELECT i.key, i.node, max(i.upto) FROM weir.inbox i WHERE i.node <> p_node AND i.ctid >= '(0,0)' GROUP BY 1, 2;
+    ELSE
+        RETURN QUERY
+        SELECT i.key, i.node, max(i.upto)
+        FROM unnest(p_keys) AS x(k)
+        CROSS JOIN LATERAL (SELECT y.key, y.node, y.upto FROM weir.inbox y WHERE y.key = x.k AND y.node <> p_node OFFSET 0) i
+        GROUP BY 1, 2;
+    END IF;
+END $$;
+
 CREATE FUNCTION weir.flush(p_node bigint, p_keys bigint[], p_uptos bigint[], p_at timestamptz, p_beat boolean, p_sealed timestamptz,
         p_applied bigint, p_held bigint[], p_watch bigint[]) RETURNS weir.flush_answer
-    LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
-DECLARE a weir.flush_answer;
+DECLARE
+    a     weir.flush_answer;
+    v_all bigint[] := p_keys;
 BEGIN
+    IF cardinality(p_watch) > 0 THEN
+        v_all := ARRAY(SELECT DISTINCT x FROM unnest(p_keys || p_watch) x);
+    END IF;
     IF cardinality(p_keys) > 0 THEN
         INSERT INTO weir.inbox (node, key, upto, at) SELECT p_node, t.k, t.u, p_at FROM unnest(p_keys, p_uptos) AS t(k, u);
         PERFORM pg_notify('weir_inbox', '');
@@ -38,19 +62,20 @@ BEGIN
     a.clock := weir.clock();
     a.live := weir.live_nodes(p_node, true);
     -- One statement for totals and inbox: a fold that commits in between would be missed by both.
-    SELECT array_agg(s.k), array_agg(s.others), array_agg(s.used), array_agg(s.free), array_agg(s.overage), array_agg(s.adjusted)
+    -- Used by other nodes is, for each, the more of what is folded and what is in the inbox.
+    SELECT array_agg(o.key), array_agg(o.units), array_agg(t.used), array_agg(t.free), array_agg(t.overage), array_agg(t.adjusted)
     INTO a.keys, a.others, a.folded, a.free, a.overage, a.adjusted
-    FROM (SELECT u.k, sum(u.others)::bigint AS others, max(u.used) AS used, max(u.free) AS free, max(u.overage) AS overage, max(u.adjusted) AS adjusted
-          FROM (SELECT w.k, t.used - coalesce(d.used, 0) AS others, t.used, t.free, t.overage, t.adjusted
-                FROM (SELECT DISTINCT x.k FROM unnest(p_keys || p_watch) x(k)) w
-                JOIN weir.totals t ON t.key = w.k
-                LEFT JOIN weir.done d ON d.key = w.k AND d.node = p_node
-                UNION ALL
-                SELECT i.key, greatest(0, i.upto - coalesce(e.used, 0)), NULL, NULL, NULL, NULL
-                FROM (SELECT b.key, b.node, max(b.upto) AS upto FROM unnest(p_keys || p_watch) x(k) JOIN weir.inbox b ON b.key = x.k
-                      WHERE b.node <> p_node GROUP BY 1, 2) i
-                LEFT JOIN weir.done e ON e.key = i.key AND e.node = i.node) u
-          GROUP BY u.k HAVING count(u.used) > 0) s;
+    FROM (SELECT n.key, sum(n.upto)::bigint AS units
+          FROM (SELECT u.key, max(u.upto) AS upto, bool_or(u.asked) AS asked
+                FROM (SELECT x.k AS key, NULL::bigint AS node, 0::bigint AS upto, true AS asked FROM unnest(v_all) AS x(k)
+                      UNION ALL
+                      SELECT d.key, d.node, d.used, false FROM unnest(v_all) AS x(k)
+                      CROSS JOIN LATERAL (SELECT y.key, y.node, y.used FROM weir.done y WHERE y.key = x.k AND y.node <> p_node OFFSET 0) d
+                      UNION ALL
+                      SELECT i.key, i.node, i.upto, false FROM weir.pending_of_others(p_node, v_all) i) u
+                GROUP BY u.key, u.node) n
+          GROUP BY n.key HAVING bool_or(n.asked)) o
+    CROSS JOIN LATERAL (SELECT * FROM weir.totals y WHERE y.key = o.key LIMIT 1) t;
     IF p_beat THEN
         SELECT array_agg(r.key) INTO a.recalled FROM weir.recalls r
         JOIN weir.leases l ON l.key = r.key AND l.node = p_node AND NOT l.tight
@@ -61,68 +86,71 @@ END $$;
 
 -- Folds exactly these inbox rows. The caller has locked weir.fold in an earlier statement: in the same one the lock
 -- would come after the snapshot. A fold takes the maximum per node and key, so repeats and reorderings add nothing.
+-- Rows that it changes are found by their places: under weir.fold nobody else moves them, and no plan can read a table.
 CREATE FUNCTION weir.fold_rows(p_rows tid[]) RETURNS void
     LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_custom_plan AS $$
+    SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
-    WITH gone AS (DELETE FROM weir.inbox i WHERE i.ctid = ANY (p_rows) RETURNING i.node, i.key, i.upto, i.at),
-    judged AS MATERIALIZED (
-        SELECT g.node, g.key, g.upto, g.at,
-               CASE WHEN g.upto < 0 OR g.upto > weir.boundless() THEN 'units out of range'
-                    WHEN k.key IS NULL THEN 'unknown key'
-                    WHEN n.id IS NULL THEN 'unknown node'
-                    WHEN n.state IN ('retiring', 'retired', 'given_up') THEN 'node is ' || n.state END AS reason
-        FROM gone g
-        LEFT JOIN weir.keys k ON k.key = g.key
-        LEFT JOIN weir.nodes n ON n.id = g.node),
+    WITH gone AS MATERIALIZED (
+        DELETE FROM weir.inbox i WHERE i.ctid = ANY (p_rows)
+        RETURNING i.node, i.key, i.upto, i.at, i.upto BETWEEN 0 AND weir.boundless() AS in_range,
+            i.node IN (0, -1) OR i.node IN (
+                SELECT n.id FROM weir.nodes n WHERE n.state NOT IN ('retired', 'given_up', 'internal') AND n.state <> 'retiring') AS counts),
+    told AS MATERIALIZED (  -- per day of the batch, in UTC
+        SELECT g.key, g.node, g.day, g.upto, g.at, d.place, d.used, d.place IS NULL AND k.key IS NULL AS unknown,
+               greatest(0, g.upto - greatest(coalesce(d.used, 0), coalesce(g.before, 0))) AS d
+        FROM (SELECT x.key, x.node, x.day, max(x.upto) AS upto, max(x.at) AS at,
+                     max(max(x.upto)) OVER (PARTITION BY x.key, x.node ORDER BY x.day ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+              FROM (SELECT y.key, y.node, (y.at AT TIME ZONE 'UTC')::date AS day, y.upto, y.at FROM gone y WHERE y.in_range AND y.counts) x
+              GROUP BY 1, 2, 3) g
+        LEFT JOIN LATERAL (SELECT y.ctid AS place, y.used FROM weir.done y WHERE y.key = g.key AND y.node = g.node LIMIT 1) d ON true
+        LEFT JOIN LATERAL (SELECT y.key FROM weir.keys y WHERE d.place IS NULL AND y.key = g.key LIMIT 1) k ON true),
     parked AS (
         INSERT INTO weir.inbox_parked (node, key, upto, at, reason)
-        SELECT j.node, j.key, j.upto, j.at, j.reason FROM judged j WHERE j.reason IS NOT NULL),
-    told AS MATERIALIZED (  -- per day of the batch, in UTC
-        SELECT g.key, g.node, g.day, g.upto, g.at, coalesce(o.used, 0) AS used, o.key IS NULL AS fresh
-        FROM (SELECT j.key, j.node, (j.at AT TIME ZONE 'UTC')::date AS day, max(j.upto) AS upto, max(j.at) AS at
-              FROM judged j WHERE j.reason IS NULL GROUP BY 1, 2, 3) g
-        LEFT JOIN weir.done o ON o.key = g.key AND o.node = g.node),
+        SELECT g.node, g.key, g.upto, g.at,
+               CASE WHEN NOT g.in_range THEN 'units out of range'
+                    WHEN (SELECT k.key FROM weir.keys k WHERE k.key = g.key) IS NULL THEN 'unknown key'
+                    ELSE coalesce((SELECT 'node is ' || n.state FROM weir.nodes n WHERE n.id = g.node), 'unknown node') END
+        FROM gone g
+        WHERE NOT g.in_range OR NOT g.counts OR g.key = ANY ((SELECT array_agg(t.key) FROM told t WHERE t.unknown)::bigint[])),
     new_done AS (
-        INSERT INTO weir.done (key, node, used) SELECT t.key, t.node, max(t.upto) FROM told t WHERE t.fresh GROUP BY 1, 2),
+        INSERT INTO weir.done (key, node, used)
+        SELECT t.key, t.node, max(t.upto) FROM told t WHERE t.place IS NULL AND NOT t.unknown GROUP BY 1, 2),
     old_done AS (
         UPDATE weir.done d SET used = s.upto
-        FROM (SELECT t.key, t.node, max(t.upto) AS upto FROM told t WHERE NOT t.fresh AND t.upto > t.used GROUP BY 1, 2) s
-        WHERE d.key = s.key AND d.node = s.node),
-    counted AS MATERIALIZED (
-        SELECT c.key, c.day, sum(c.d)::bigint AS d, max(c.at) AS at
-        FROM (SELECT t.key, t.day, t.at, greatest(0, t.upto - greatest(t.used, coalesce(max(t.upto) OVER (
-                  PARTITION BY t.key, t.node ORDER BY t.day ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))) AS d FROM told t) c
-        WHERE c.d > 0 GROUP BY 1, 2),
+        FROM (SELECT t.place, max(t.upto) AS upto FROM told t WHERE t.upto > t.used GROUP BY 1) s
+        WHERE d.ctid = s.place),
     split AS MATERIALIZED (  -- counted forward: included units first
-        SELECT s.key, s.day, s.d, s.at, h.key IS NULL AS fresh,
+        SELECT s.key, s.day, s.d, s.total, s.at, s.last, h.place AS history, t.place AS totals, k.included, k.billability, k.allowance, k.warn_at,
                CASE WHEN k.included IS NULL THEN s.d ELSE least(s.d, greatest(0, k.included - t.free - s.before))::bigint END AS free,
-               k.billability, k.allowance, k.warn_at, t.free + t.overage AS stood, t.warn_next, t.warned_of
-        FROM (SELECT c.*, sum(c.d) OVER (PARTITION BY c.key ORDER BY c.day) - c.d AS before FROM counted c) s
-        JOIN weir.keys k ON k.key = s.key
-        JOIN weir.totals t ON t.key = s.key
-        LEFT JOIN weir.history h ON h.key = s.key AND h.day = s.day),
+               CASE WHEN k.included IS NULL THEN s.total ELSE least(s.total, greatest(0, k.included - t.free))::bigint END AS all_free,
+               t.free + t.overage + s.total AS stands,
+               t.free + t.overage + s.total >= t.warn_next OR k.allowance IS DISTINCT FROM t.warned_of AS looks
+        FROM (SELECT c.key, c.day, sum(c.d)::bigint AS d, max(c.at) AS at,
+                     (sum(sum(c.d)) OVER (PARTITION BY c.key ORDER BY c.day ROWS UNBOUNDED PRECEDING) - sum(c.d))::bigint AS before,
+                     (sum(sum(c.d)) OVER key)::bigint AS total, c.day = max(c.day) OVER key AS last
+              FROM told c WHERE c.d > 0 AND NOT c.unknown
+              GROUP BY 1, 2
+              WINDOW key AS (PARTITION BY c.key ORDER BY c.day ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)) s
+        CROSS JOIN LATERAL (SELECT * FROM weir.keys y WHERE y.key = s.key LIMIT 1) k
+        CROSS JOIN LATERAL (SELECT y.ctid AS place, y.free, y.overage, y.warn_next, y.warned_of FROM weir.totals y WHERE y.key = s.key LIMIT 1) t
+        LEFT JOIN LATERAL (SELECT y.ctid AS place FROM weir.history y WHERE y.key = s.key AND y.day = s.day LIMIT 1) h ON true),
     new_days AS (
-        INSERT INTO weir.history (key, day, used, overage) SELECT s.key, s.day, s.d, s.d - s.free FROM split s WHERE s.fresh),
+        INSERT INTO weir.history (key, day, used, overage) SELECT s.key, s.day, s.d, s.d - s.free FROM split s WHERE s.history IS NULL),
     old_days AS (
-        UPDATE weir.history h SET used = h.used + s.d, overage = h.overage + s.d - s.free
-        FROM split s WHERE NOT s.fresh AND h.key = s.key AND h.day = s.day),
-    sums AS MATERIALIZED (
-        SELECT x.key, x.billability, sum(x.d)::bigint AS d, sum(x.free)::bigint AS free, max(x.at) AS at, x.allowance, x.warn_at,
-               (x.stood + sum(x.d))::bigint AS stands, x.stood + sum(x.d) >= x.warn_next OR x.allowance IS DISTINCT FROM x.warned_of AS looks
-        FROM split x GROUP BY x.key, x.billability, x.allowance, x.warn_at, x.stood, x.warn_next, x.warned_of),
+        UPDATE weir.history h SET used = h.used + s.d, overage = h.overage + s.d - s.free FROM split s WHERE h.ctid = s.history),
     moved AS (
         UPDATE weir.totals t SET
-            used = t.used + s.d, free = t.free + s.free, overage = t.overage + s.d - s.free,
-            not_billable = t.not_billable + CASE WHEN s.billability = 'yes' THEN 0 ELSE s.d - s.free END,
-            awaiting = t.awaiting + CASE WHEN s.billability = 'awaiting' THEN s.d - s.free ELSE 0 END,
+            used = t.used + s.total, free = t.free + s.all_free, overage = t.overage + s.total - s.all_free,
+            not_billable = t.not_billable + CASE WHEN s.billability = 'yes' THEN 0 ELSE s.total - s.all_free END,
+            awaiting = t.awaiting + CASE WHEN s.billability = 'awaiting' THEN s.total - s.all_free ELSE 0 END,
             warn_next = CASE WHEN s.looks THEN weir.next_mark(s.warn_at, s.allowance, s.stands) ELSE t.warn_next END, warned_of = s.allowance
-        FROM sums s WHERE t.key = s.key),
+        FROM split s WHERE s.last AND t.ctid = s.totals),
     crossed AS MATERIALIZED (  -- thresholds that are reached; of several in one jump the highest is told
         SELECT s.key, w.percent, s.allowance, s.stands, s.at, w.percent = max(w.percent) OVER (PARTITION BY s.key) AS told
-        FROM sums s CROSS JOIN LATERAL unnest(s.warn_at) AS w(percent)
-        WHERE s.looks AND s.allowance > 0 AND s.stands::numeric * 100 >= w.percent::numeric * s.allowance)
+        FROM split s CROSS JOIN LATERAL unnest(s.warn_at) AS w(percent)
+        WHERE s.last AND s.looks AND s.allowance > 0 AND s.stands::numeric * 100 >= w.percent::numeric * s.allowance)
     INSERT INTO weir.warnings (key, threshold, allowance, used, told, at)
     SELECT c.key, c.percent, c.allowance, c.stands, c.told, c.at FROM crossed c
     WHERE NOT EXISTS (SELECT FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id WHERE k.key = c.key AND p.state = 'void')
@@ -257,13 +285,13 @@ BEGIN
     SELECT array_agg(x.key ORDER BY x.key) INTO v_keys FROM (
         SELECT y.key FROM (
             (SELECT l.key FROM weir.leases l LEFT JOIN weir.done d ON d.key = l.key AND d.node = l.node
-             WHERE l.node = p_node AND l.key > p_after AND (NOT l.tight OR l.lim <> coalesce(d.used, 0)
+             WHERE l.node + 0 = p_node AND l.key + 0 > p_after AND (NOT l.tight OR l.lim <> coalesce(d.used, 0)
                    OR EXISTS (SELECT FROM weir.inbox i WHERE i.key = l.key AND i.node = p_node))
-             ORDER BY l.key LIMIT p_most)
+             ORDER BY l.key + 0 LIMIT p_most)
             UNION ALL
             (SELECT d.key FROM weir.done d
-             WHERE d.node = p_node AND d.key > p_after AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.key = d.key AND l.node = p_node)
-             ORDER BY d.key LIMIT p_most)) y
+             WHERE d.node + 0 = p_node AND d.key + 0 > p_after AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.key = d.key AND l.node = p_node)
+             ORDER BY d.key + 0 LIMIT p_most)) y
         ORDER BY y.key LIMIT p_most) x;
     IF v_keys IS NULL THEN
         RETURN NULL;
@@ -325,8 +353,8 @@ BEGIN
         RETURN 'done';
     END IF;
     SELECT array_agg(x.key) INTO v_keys FROM (
-        SELECT y.key FROM ((SELECT l.key FROM weir.leases l WHERE l.node = p_node ORDER BY l.key LIMIT p_most)
-                           UNION (SELECT d.key FROM weir.done d WHERE d.node = p_node ORDER BY d.key LIMIT p_most)) y
+        SELECT y.key FROM ((SELECT l.key FROM weir.leases l WHERE l.node + 0 = p_node ORDER BY l.key + 0 LIMIT p_most)
+                           UNION (SELECT d.key FROM weir.done d WHERE d.node + 0 = p_node ORDER BY d.key + 0 LIMIT p_most)) y
         ORDER BY y.key LIMIT p_most) x;
     IF v_keys IS NULL THEN
         PERFORM weir.move_node(p_node, '{retiring}', 'retired', NULL);

@@ -281,7 +281,7 @@ BEGIN
     -- Nodes that are over, when nothing of them is left: 90 days.
     DELETE FROM weir.nodes n WHERE n.id IN (
         SELECT x.id FROM weir.nodes x WHERE x.state IN ('retired', 'given_up') AND x.ended_at < p_now - interval '90 days'
-          AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.node = x.id) AND NOT EXISTS (SELECT FROM weir.done d WHERE d.node = x.id)
+          AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.node + 0 = x.id) AND NOT EXISTS (SELECT FROM weir.done d WHERE d.node + 0 = x.id)
         ORDER BY x.ended_at LIMIT p_most FOR UPDATE SKIP LOCKED);
     GET DIAGNOSTICS v_one = ROW_COUNT; v_all := v_all + v_one;
     RETURN v_all;
