@@ -33,6 +33,7 @@ class WeirMeter extends WeirElement {
     .full .beyond { fill: var(--full); }
     .numbers { display: flex; flex-wrap: wrap; gap: 0 1em; margin: 0.3em 0 0; font-size: 0.875em; }
     .more { margin-left: auto; }
+    @media (max-width: 480px) { .more { margin-left: 0; } }
     @media (forced-colors: active) {
       svg { border: 1px solid CanvasText; }
       .track { fill: Canvas; }

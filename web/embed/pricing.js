@@ -33,7 +33,7 @@ class WeirPricing extends WeirElement {
     thead th { font-weight: 600; }
     thead th, thead td { vertical-align: bottom; }
     tbody th { overflow-wrap: anywhere; }
-    tr:last-child > * { border-bottom: 0; }
+    tbody tr:last-child > * { border-bottom: 0; }
     b, small, .badge { display: block; }
     small { font-size: 0.8125em; font-weight: 400; }
     .badge { width: fit-content; margin-bottom: 0.3em; padding: 0.1em 0.6em; border: 1px solid var(--flow); border-radius: 1em; font-size: 0.75em; }
