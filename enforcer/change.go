@@ -183,7 +183,7 @@ func (e *Enforcer) replace(a *account, keys []usage.Key) {
 
 // endNow seals a counter before its time and sends its last count.
 func (e *Enforcer) endNow(c *counter) {
-	c.reaches(min(c.end.Load(), e.clock.business.Load()), e.clock)
+	c.reaches(min(c.end.Load(), e.clock.business.Load()))
 	c.seal()
 	e.markDirty(c)
 	e.dueMu.Lock()

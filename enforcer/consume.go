@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+
+	"github.com/weirhq/weir/internal/journal"
 )
 
 // Consume spends units of a feature for an account, all or none. units = 0 asks whether one unit would pass and
@@ -15,8 +17,9 @@ import (
 func (e *Enforcer) Consume(ctx context.Context, account, feature string, units int64) (d Decision, err error) {
 	if a, ok := e.accounts.Load(account); ok {
 		if s := a.at(e.features.Load().index(feature)); s != nil {
-			if e.quick(s, units, &d) {
-				return d, nil
+			if v, own := e.quick(s, units); v != nil {
+				v.into(&d, own)
+				return
 			}
 			return e.consume(ctx, s, units)
 		}
@@ -28,22 +31,54 @@ func (e *Enforcer) Consume(ctx context.Context, account, feature string, units i
 	return e.consume(ctx, a.slotAt(i, feature), units)
 }
 
-// quick is the whole of a call that a lease answers. d is the zero Decision, and stays so when it reports false.
-func (e *Enforcer) quick(s *slot, units int64, d *Decision) bool {
+// quick is a call that a lease answers: what its decision needs, or nil. The decision is made afterwards: an atomic step
+// waits for all that was written before it.
+func (e *Enforcer) quick(s *slot, units int64) (v *view, own int64) {
 	c := s.cur.Load()
 	if c == nil || uint64(units-1) >= maxLeft-1 || e.clock.business.Load() >= c.until.Load() {
-		return false
+		return nil, 0
 	}
-	v, base := c.view.Load(), c.line.Base().Load()
-	after, ok := spend(c.line.Word(), uint64(units))
-	if !ok {
-		return false
+	if h := c.cells.Load(); h != nil {
+		return e.quickCells(c, h, units)
 	}
-	if left(after) < uint64(c.low.Load()) || !c.dirty.Load() {
-		c.noted(e, after)
+	base := c.line.Base().Load()
+	v = c.view.Load()
+	var after uint64
+	if units == 1 {
+		after = c.line.Word().Add(one)
+	} else {
+		var ok bool
+		if after, ok = spend(c.line.Word(), uint64(units)); !ok {
+			return nil, 0
+		}
 	}
-	v.into(d, totalOf(after, base))
+	if int64(int32(after)) < int64(c.alarm.Load()) || after&sampled == 0 {
+		if !e.alarmed(c, after) {
+			return nil, 0
+		}
+	}
 	runtime.KeepAlive(c)
+	return v, totalOf(after, base)
+}
+
+// quickCells is quick for a counter that has cells: its total is a sum.
+func (e *Enforcer) quickCells(c *counter, h *cells, units int64) (*view, int64) {
+	if !(h.active.Load() && c.spendCell(e, h, units)) && !c.take(e, units) {
+		return nil, 0
+	}
+	return c.view.Load(), c.total()
+}
+
+// alarmed looks at a call whose word says that there is more to do, and reports whether the call was admitted.
+func (e *Enforcer) alarmed(c *counter, after uint64) bool {
+	if empty(after) {
+		level(c.word())
+		return false
+	}
+	if after&sampled == 0 {
+		e.sample(c, here())
+	}
+	c.noted(e, after)
 	return true
 }
 
@@ -55,6 +90,7 @@ func (e *Enforcer) consume(ctx context.Context, s *slot, units int64) (Decision,
 			return v.decide(c.total()), nil
 		}
 		if x := c.refused(units, e.clock.mono.Load()); x != nil && v.inPlan && !v.strict && e.running.Load() {
+			c.shut()
 			return e.refuse(c, consumes(units), x), nil
 		}
 	}
@@ -111,29 +147,72 @@ func (e *Enforcer) Meter(account, feature string) *Meter {
 // Negative units are refused.
 func (m *Meter) Take(units int64) bool {
 	c := m.slot.cur.Load()
-	if c == nil || uint64(units-1) >= maxLeft-1 || m.clock.business.Load() >= c.until.Load() {
-		return m.takeSlow(units)
+	if c == nil || m.clock.business.Load() >= c.until.Load() {
+		return m.shut(c, units)
 	}
-	word := c.line.Word()
-	for {
-		w := word.Load()
-		if uint64(units) > left(w) {
-			break
+	if units != 1 {
+		return m.takeMany(c, units)
+	}
+	// The alarm is loaded after the add: the counter, and with it the line, is kept until then.
+	if h := c.cells.Load(); h != nil {
+		if !h.active.Load() {
+			return m.takeMany(c, units)
 		}
-		after := w + uint64(units)<<32 - uint64(units)
-		if !word.CompareAndSwap(w, after) {
-			continue
+		line := h.of(here())
+		if after := line.Word().Add(one); int32(after)|int32(c.alarm.Load()) < 0 {
+			return m.cellAlarmed(c, h, line, after)
 		}
-		if left(after) < uint64(c.low.Load()) || !c.dirty.Load() {
-			c.noted(m.e, after)
-		}
-		runtime.KeepAlive(c)
 		return true
 	}
-	if r := c.refusal.Load(); r != nil && units > r.bound && m.clock.mono.Load() < r.until {
-		return c.view.Load().terms.Shadow && c.fill(m.e, consumes(units))
+	if after := c.line.Word().Add(one); int64(int32(after)) < int64(c.alarm.Load()) || after&sampled == 0 {
+		return m.alarmed(c, after)
+	}
+	return true
+}
+
+func (m *Meter) alarmed(c *counter, after uint64) bool {
+	return m.e.alarmed(c, after) || m.takeSlow(1)
+}
+
+// shut answers while the fast path is shut: from what is remembered, or the long way.
+func (m *Meter) shut(c *counter, units int64) bool {
+	if c != nil {
+		r := c.refusal.Load()
+		if r != nil && r.firm && units > r.bound && m.clock.mono.Load() < r.until && m.clock.business.Load() < c.end.Load() {
+			return false
+		}
 	}
 	return m.takeSlow(units)
+}
+
+// takeMany is Take for more than one unit: an add could take what there is and leave the call short. So it is where cells
+// are set aside.
+func (m *Meter) takeMany(c *counter, units int64) bool {
+	if uint64(units-1) >= maxLeft-1 {
+		return m.takeSlow(units)
+	}
+	if h := c.cells.Load(); h != nil && h.active.Load() && c.spendCell(m.e, h, units) {
+		return true
+	}
+	after, ok := spend(c.word(), uint64(units))
+	if !ok {
+		return m.takeSlow(units)
+	}
+	if left(after) < uint64(c.alarm.Load()) || after&sampled == 0 {
+		m.e.alarmed(c, after)
+	}
+	runtime.KeepAlive(c)
+	return true
+}
+
+// cellAlarmed ends a Take whose cell was empty, or the first one of a batch.
+func (m *Meter) cellAlarmed(c *counter, h *cells, line *journal.Slot, after uint64) bool {
+	if empty(after) {
+		return c.refill(m.e, h, line, 1) || m.takeSlow(1)
+	}
+	m.e.markDirty(c)
+	runtime.KeepAlive(c)
+	return true
 }
 
 func (m *Meter) takeSlow(units int64) bool {
@@ -146,8 +225,9 @@ func (m *Meter) takeSlow(units int64) bool {
 
 // Consume is Enforcer.Consume for the meter's account and feature.
 func (m *Meter) Consume(ctx context.Context, units int64) (d Decision, err error) {
-	if m.e.quick(m.slot, units, &d) {
-		return d, nil
+	if v, own := m.e.quick(m.slot, units); v != nil {
+		v.into(&d, own)
+		return
 	}
 	if m.err != nil {
 		return Decision{}, m.err

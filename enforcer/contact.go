@@ -79,11 +79,14 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 // is sealed at once: its mark has passed.
 func (e *Enforcer) install(s *slot, k *keyLease) {
 	line := e.journal.Take(k.key, journal.KeyHash(s.account.name, s.feature, time.Unix(0, k.starts)), uint64(k.own))
-	c := newCounter(s, k, line)
-	c.reaches(k.ends, e.clock)
+	c := newCounter(s, k, line, e.clock.custom != nil)
+	c.reaches(k.ends)
 	owes := c.back > 0
 	c.usedAt = e.clock.mono.Load()
 	e.register(c)
+	if e.cellRule.always {
+		e.promote(c)
+	}
 	s.cur.Store(c)
 	if owes {
 		e.giveSoon(c)
@@ -174,7 +177,7 @@ func (e *Enforcer) adoptCurrent(s *slot, k *usage.Key) {
 		}
 	}
 	c.view.Store(e.viewOf(k))
-	c.reaches(k.Ends.UnixNano(), e.clock)
+	c.reaches(k.Ends.UnixNano())
 	c.reopen()
 	if !k.InPlan {
 		c.mu.Lock()

@@ -17,10 +17,10 @@ import (
 type counter struct {
 	// What an admitted call reads, in one cache line.
 	line  *journal.Slot // the word, and its checkpoint: moved with the word by everything but the fast path
-	until atomic.Int64  // business time up to which the fast path may spend: end, or never
+	until atomic.Int64  // business time up to which the fast path may spend: end, or never; written under mu
 	view  atomic.Pointer[view]
-	low   atomic.Uint32 // with less left than this the lease is extended in the background
-	dirty atomic.Bool
+	cells atomic.Pointer[cells] // nil but for the hottest; set once
+	alarm atomic.Uint32         // calls that leave less than this have more to do: clean, or low
 
 	freed   bool         // the journal's slot goes back with the counter; guarded by Enforcer.dueMu
 	end     atomic.Int64 // business time at which admission under this key ends
@@ -47,6 +47,7 @@ type counter struct {
 	promised  int64 // reservations that somebody can still settle, expired ones included
 	tight     bool
 	sealed    bool   // the period has ended here: nothing is ever spent again
+	watched   bool   // a clock is read at every call
 	epoch     uint32 // moved by every cut that voids what is in flight
 	recalling bool
 	sent      int64 // total in the last batch
@@ -81,10 +82,12 @@ type refusal struct {
 	bound  int64 // calls for more than this are refused
 	reason Reason
 	used   int64 // stored by all nodes, as the database said
+	firm   bool  // nothing can make a call pass before the refusal is forgotten
 }
 
-func newCounter(s *slot, k *keyLease, line *journal.Slot) *counter {
-	c := &counter{slot: s, key: k.key, line: line}
+func newCounter(s *slot, k *keyLease, line *journal.Slot, watched bool) *counter {
+	c := &counter{slot: s, key: k.key, line: line, watched: watched}
+	c.alarm.Store(clean)
 	c.view.Store(k.view)
 	c.end.Store(k.ends)
 	c.until.Store(never)
@@ -96,18 +99,55 @@ func newCounter(s *slot, k *keyLease, line *journal.Slot) *counter {
 		c.back = rest
 	} else if rest > 0 {
 		credit(c.word(), 0, uint64(rest))
-		c.low.Store(uint32(rest / 2))
+		c.setLow(rest / 2)
 	}
 	return c
 }
 
-// reaches sets the end of admission, and with it how long the fast path may spend. The view has been stored.
-func (c *counter) reaches(end int64, clock *coarse) {
-	c.end.Store(end)
-	if clock.custom != nil || c.view.Load().strict {
-		end = never
+// clean in a counter's alarm says that the next call has to put it on the list of the next batch. Below it stands low:
+// with less left than that the lease is extended in the background. No word has as much left as clean.
+const clean = 1 << 31
+
+func (c *counter) low() uint32 { return c.alarm.Load() &^ clean }
+
+func (c *counter) isDirty() bool { return c.alarm.Load()&clean == 0 }
+
+// setLow moves low to n units at most, and leaves clean as it is.
+func (c *counter) setLow(n int64) {
+	low := uint32(min(n, clean-1))
+	for {
+		was := c.alarm.Load()
+		if c.alarm.CompareAndSwap(was, was&clean|low) {
+			return
+		}
 	}
-	c.until.Store(end)
+}
+
+// reaches sets the end of admission, and with it how long the fast path may spend. The view has been stored.
+func (c *counter) reaches(end int64) {
+	c.mu.Lock()
+	c.end.Store(end)
+	c.gate()
+	c.mu.Unlock()
+}
+
+// gate opens the fast path, or shuts it: also while nothing is left and the answer is remembered, so that refusing
+// writes nothing. A gate that is wrongly open costs a detour and nothing else. The caller holds mu.
+func (c *counter) gate() {
+	until := c.end.Load()
+	if c.watched || c.view.Load().strict || (c.refusal.Load() != nil && c.left() == 0) {
+		until = never
+	}
+	c.until.Store(until)
+}
+
+// shut closes the fast path where it only finds what is remembered.
+func (c *counter) shut() {
+	if c.until.Load() != never {
+		c.mu.Lock()
+		c.gate()
+		c.mu.Unlock()
+	}
 }
 
 // word is spent<<32 | left.
@@ -116,37 +156,65 @@ func (c *counter) word() *atomic.Uint64 { return c.line.Word() }
 // free gives the journal's slot back once nobody can reach the counter any more: a call that was about to spend
 // still holds it, and must never meet another key's word.
 func (c *counter) free(j *journal.Journal) {
-	line := c.line
-	runtime.AddCleanup(c, func(s *journal.Slot) { j.Release(s) }, line)
+	line, h := c.line, c.cells.Load()
+	runtime.AddCleanup(c, func(line *journal.Slot) {
+		j.Release(line)
+		if h != nil {
+			h.release(j)
+		}
+	}, line)
 }
 
 // total is the cumulative usage of this node under the key.
-func (c *counter) total() int64 { return int64(c.line.Total()) }
+func (c *counter) total() int64 {
+	sum := int64(c.line.Total())
+	if h := c.cells.Load(); h != nil {
+		sum += h.total()
+	}
+	return sum
+}
 
-// checkpoint moves the base to the total. The caller holds mu.
+// left is what calls may still spend. The caller holds mu: between word and cells units are in nobody's hands.
+func (c *counter) left() int64 {
+	sum := int64(left(c.word().Load()))
+	if h := c.cells.Load(); h != nil {
+		sum += h.left()
+	}
+	return sum
+}
+
+func (c *counter) leftNow() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left()
+}
+
+// checkpoint moves the base of the word to its total. The caller holds mu.
 func (c *counter) checkpoint() { c.line.Base().Store(c.line.Total()) }
 
-// take is the fast path: spend n of what is left.
+// take spends n of what is left, wherever it lies.
 func (c *counter) take(e *Enforcer, n int64) bool {
 	after, ok := spend(c.word(), uint64(n))
+	if !ok && c.cells.Load() != nil {
+		c.mu.Lock()
+		c.gather()
+		after, ok = spend(c.word(), uint64(n)) // before anybody fills a cell again
+		c.mu.Unlock()
+	}
 	if !ok {
 		return false
 	}
-	if left(after) < uint64(c.low.Load()) || !c.dirty.Load() {
-		c.noted(e, after)
-	}
+	c.noted(e, after)
 	runtime.KeepAlive(c)
 	return true
 }
 
 // noted is what an admitted call does beside counting, once per lease and once per batch.
 func (c *counter) noted(e *Enforcer, after uint64) {
-	if left(after) < uint64(c.low.Load()) {
+	if left(after) < uint64(c.low()) {
 		e.extendSoon(c)
 	}
-	if !c.dirty.Load() {
-		e.markDirty(c)
-	}
+	e.markDirty(c)
 }
 
 // serve answers a request from what is left.
@@ -157,7 +225,7 @@ func (c *counter) serve(e *Enforcer, r request) bool {
 	case r.spend > 0:
 		return c.take(e, r.spend)
 	default:
-		return left(c.word().Load()) >= uint64(r.need)
+		return c.leftNow() >= r.need
 	}
 }
 
@@ -174,7 +242,7 @@ func (c *counter) fill(e *Enforcer, r request) bool {
 	credit(c.word(), uint64(r.spend), 0)
 	c.checkpoint()
 	c.mu.Unlock()
-	if r.spend > 0 && !c.dirty.Load() {
+	if r.spend > 0 {
 		e.markDirty(c)
 	}
 	return true
@@ -183,8 +251,16 @@ func (c *counter) fill(e *Enforcer, r request) bool {
 // cutAll takes what is left into back and voids what is in flight. The caller holds mu.
 func (c *counter) cutAll() {
 	c.epoch++
+	c.cut()
+}
+
+// cut takes what is left into back: the word, then every cell. The caller holds mu.
+func (c *counter) cut() {
 	c.back += int64(cut(c.word()))
-	c.low.Store(0)
+	if h := c.cells.Load(); h != nil {
+		c.back += h.cut()
+	}
+	c.setLow(0)
 	c.checkpoint()
 }
 
@@ -207,11 +283,12 @@ func (c *counter) reopen() {
 }
 
 // retireIdle seals a counter from which nothing was spent since an instant, if the database has everything of it and
-// it holds nothing. It reports whether it did: the next call loads the key afresh.
+// it holds nothing. It reports whether it did: the next call loads the key afresh. One with cells stays: its lines could
+// not be hidden from recovery in one step.
 func (c *counter) retireIdle(since int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy || c.sealed || c.dirty.Load() || c.usedAt > since || !c.tight || left(c.word().Load()) > 0 ||
+	if c.busy || c.sealed || c.isDirty() || c.usedAt > since || !c.tight || c.left() > 0 || c.cells.Load() != nil ||
 		c.back > 0 || c.over > 0 || c.held > 0 || c.promised > 0 || c.acked < c.total() || c.waiting.Load() > 0 {
 		return false
 	}
@@ -231,7 +308,10 @@ func (c *counter) refused(n, mono int64) *refusal {
 
 // forget drops the remembered refusal and wakes who waits: something has changed.
 func (c *counter) forget() {
+	c.mu.Lock()
 	c.refusal.Store(nil)
+	c.gate()
+	c.mu.Unlock()
 	c.wakeAll()
 }
 
@@ -314,17 +394,16 @@ func (v *view) decide(own int64) (d Decision) {
 	return d
 }
 
-// into is decide without a copy: d is the zero Decision.
+// into is decide where a call's answer stands already: d is the zero Decision.
 func (v *view) into(d *Decision, own int64) {
 	counted := v.others + own
-	d.Allowed, d.Reason, d.Terms = true, OK, v.terms
-	d.Used = counted + v.adjusted
-	if v.unlimited {
-		d.Unlimited = true
-		return
+	d.Allowed, d.Reason, d.Used, d.Terms = true, OK, counted+v.adjusted, v.terms
+	if d.Unlimited = v.unlimited; !v.unlimited {
+		v.limits(d, counted)
 	}
+}
+
+func (v *view) limits(d *Decision, counted int64) {
 	fresh, room := max(0, counted-v.folded), max(0, v.limit-v.free)
-	d.Limit = v.limit
-	d.Remaining = max(0, room-fresh)
-	d.Overage = v.overage + max(0, fresh-room)
+	d.Limit, d.Remaining, d.Overage = v.limit, max(0, room-fresh), v.overage+max(0, fresh-room)
 }

@@ -44,6 +44,8 @@ type Enforcer struct {
 	contacts     *contacts
 	rates        rates
 	terms        sharedTerms
+	cellRule     cellRule
+	sightings    sightings
 
 	node      int64
 	nodeText  string
@@ -118,7 +120,8 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Enforcer, error) {
 		extends:  make(chan *counter, 1024),
 		idle:     make(chan struct{}, 1),
 		flushing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		warned: make(chan struct{}, 1),
+		warned:   make(chan struct{}, 1),
+		cellRule: usualCells,
 	}
 	e.exchanges, e.contacts = &exchanges{e: e}, &contacts{e: e}
 	e.rates.limiter = ratelimit.New(0)

@@ -161,7 +161,7 @@ func (ex *exchange) complete(e *Enforcer, a usage.LeaseAnswer, err error) {
 	}
 	ex.over = true
 	c.mu.Unlock()
-	if changed && !c.dirty.Load() {
+	if changed {
 		e.markDirty(c) // before the caller knows: a Flush after its call sends what it spent
 	}
 	if owes {
@@ -186,7 +186,11 @@ func (ex *exchange) apply(e *Enforcer, a usage.LeaseAnswer) (owes, changed bool)
 		credit(c.word(), uint64(ex.req.spend), uint64(a.Got-ex.req.spend-ex.req.hold))
 		c.held += ex.req.hold
 		c.checkpoint()
-		c.low.Store(uint32(a.Got / 2))
+		c.setLow(a.Got / 2)
+		if h := c.cells.Load(); h != nil && e.cellRule.always && c.left() >= e.cellRule.enough() {
+			h.active.Store(true)
+		}
+		c.gate()
 		ex.paid = true
 		return false, ex.req.spend > 0
 	}
@@ -195,11 +199,19 @@ func (ex *exchange) apply(e *Enforcer, a usage.LeaseAnswer) (owes, changed bool)
 		if a.Used != nil {
 			r.used = *a.Used
 		}
-		c.refusal.Store(r)
+		c.remember(r)
 	} else if ex.call.Units > 0 && a.Silent {
-		c.refusal.Store(&refusal{until: e.clock.mono.Load() + int64(time.Second), bound: ex.call.Units - 1, reason: Unavailable})
+		c.remember(&refusal{until: e.clock.mono.Load() + int64(time.Second), bound: ex.call.Units - 1, reason: Unavailable})
 	}
 	return false, false
+}
+
+// remember keeps a refusal and shuts the fast path behind it. The caller holds mu.
+func (c *counter) remember(r *refusal) {
+	v := c.view.Load()
+	r.firm = v.inPlan && !v.strict && !v.terms.Shadow && !c.watched
+	c.refusal.Store(r)
+	c.gate()
 }
 
 // adopt takes over the stored lease after an answer was lost, or after others settled it: everything that is neither
@@ -219,11 +231,9 @@ func (c *counter) operation(r request, want int64, give bool) *exchange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !ex.extend {
-		c.back += int64(cut(c.word()))
-		c.low.Store(0)
-		c.checkpoint()
+		c.cut()
 	}
-	room := maxLeft - int64(left(c.word().Load())) - units
+	room := maxLeft - 1 - c.left() - units
 	ex.epoch = c.epoch
 	ex.call = usage.LeaseCall{
 		Key: c.key, Ver: c.ver, Back: c.back, Over: c.over, Units: units,

@@ -15,8 +15,14 @@ import (
 
 // markDirty puts a counter on the list of the next batch, once.
 func (e *Enforcer) markDirty(c *counter) {
-	if !c.dirty.CompareAndSwap(false, true) {
-		return
+	for {
+		was := c.alarm.Load()
+		if was&clean == 0 {
+			return
+		}
+		if c.alarm.CompareAndSwap(was, was&^clean) {
+			break
+		}
 	}
 	for {
 		head := e.dirty.Load()
@@ -34,7 +40,7 @@ func (e *Enforcer) collect() []*counter {
 	for c := e.dirty.Swap(nil); c != nil; {
 		next := c.next
 		c.next = nil
-		c.dirty.Store(false)
+		c.alarm.Or(clean)
 		all = append(all, c)
 		c = next
 	}

@@ -8,9 +8,10 @@ import (
 // extendSoon asks in the background for a lease that is half spent, so that a busy account does not meet the slow
 // path until its ceiling is near.
 func (e *Enforcer) extendSoon(c *counter) {
-	low := c.low.Load()
-	if low == 0 || !c.low.CompareAndSwap(low, 0) {
-		return
+	for was := c.alarm.Load(); !c.alarm.CompareAndSwap(was, was&clean); was = c.alarm.Load() {
+		if was&^clean == 0 {
+			return // it waits already
+		}
 	}
 	select {
 	case e.extends <- c:
@@ -99,7 +100,7 @@ func (e *Enforcer) returnIdle() {
 			return true
 		}
 		c.mu.Lock()
-		idle := !c.tight && !c.sealed && !c.busy && left(c.word().Load()) > 0 && c.usedAt > 0 && mono-c.usedAt > int64(idleAfter)
+		idle := !c.tight && !c.sealed && !c.busy && c.left() > 0 && c.usedAt > 0 && mono-c.usedAt > int64(idleAfter)
 		owes := c.back > 0 && !c.busy
 		c.mu.Unlock()
 		if idle {

@@ -56,6 +56,7 @@ type nodeSpec struct {
 	Big     int64         // the first call of every caller asks for this many instead
 	Think   time.Duration // between calls
 	MaxWait time.Duration
+	Cells   bool // every counter has them from the start
 }
 
 // The reasons as a record has them.
@@ -87,6 +88,9 @@ func runNode(text string) error {
 	e, err := enforcer.New(pool, &enforcer.Config{JournalDir: spec.Dir, MaxWait: spec.MaxWait, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
+	}
+	if spec.Cells {
+		e.CellsEverywhere()
 	}
 	for {
 		startCtx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -35,6 +35,7 @@ type stage struct {
 	admitted int64 // units that callers were told of
 	ceiling  int64
 	highest  int64
+	cells    cellRule
 	excess   int64 // what the stated exceptions of I1 may have added
 }
 
@@ -50,6 +51,7 @@ func (s *stage) start() {
 	e, err := New(s.db, &Config{JournalDir: filepath.Join(s.dir, fmt.Sprint("node-", s.made)), Logger: slog.New(slog.DiscardHandler), MaxWait: 10 * time.Millisecond})
 	require.NoError(s.t, err)
 	s.made++
+	e.cellRule = s.cells
 	a := &actor{e: e}
 	e.exchanges.fail = func() error {
 		if a.lose {
@@ -215,7 +217,7 @@ func (s *stage) outstanding(a *actor) int64 {
 	var sum int64
 	a.e.byKey.Range(func(_ int64, c *counter) bool {
 		c.mu.Lock()
-		sum += int64(left(c.word().Load())) + c.total() - c.acked
+		sum += c.left() + c.total() - c.acked
 		c.mu.Unlock()
 		return true
 	})
@@ -287,7 +289,7 @@ func (s *stage) check() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.ver >= 0 { // else the stored lease is another one, and the next operation adopts it
-				require.Equal(s.t, c.lim+c.over, c.total()+int64(left(c.word().Load()))+c.held+c.back, "lim + over = total + left + held + back")
+				require.Equal(s.t, c.lim+c.over, c.total()+c.left()+c.held+c.back, "lim + over = total + left + held + back")
 			}
 			require.GreaterOrEqual(s.t, c.back, int64(0))
 			require.GreaterOrEqual(s.t, c.over, int64(0))
@@ -338,7 +340,10 @@ func TestAnyInterleavingOfTheProtocolKeepsTheInvariants(t *testing.T) {
 		run++
 		dir, err := os.MkdirTemp(t.TempDir(), "run-")
 		require.NoError(rt, err)
-		s := &stage{t: rt, db: pool, dir: dir, account: fmt.Sprint("acme-", run), ceiling: 300, highest: 300}
+		s := &stage{
+			t: rt, db: pool, dir: dir, account: fmt.Sprint("acme-", run), ceiling: 300, highest: 300,
+			cells: rapid.SampledFrom([]cellRule{usualCells, attack}).Draw(rt, "cells"),
+		}
 		s.start()
 		s.consume()
 		s.id, err = usage.FindAccount(t.Context(), pool, s.account, true, time.Now())

@@ -93,6 +93,9 @@ func (c *counter) reserve(n int64) bool {
 	for {
 		w := c.word().Load()
 		if uint64(n) > left(w) {
+			if c.gather() {
+				continue
+			}
 			return false
 		}
 		if c.word().CompareAndSwap(w, w-uint64(n)) {
@@ -184,7 +187,7 @@ func (c *counter) release(e *Enforcer, n, spent int64) {
 	c.mu.Lock()
 	c.held -= n
 	rest := n - spent
-	if c.tight || c.busy || c.sealed || e.isAway() {
+	if c.tight || c.busy || c.sealed || e.isAway() || c.left()+rest >= maxLeft {
 		credit(c.word(), uint64(spent), 0)
 		c.back += rest
 	} else {
@@ -194,7 +197,7 @@ func (c *counter) release(e *Enforcer, n, spent int64) {
 	c.checkpoint()
 	ended := c.sealed
 	c.mu.Unlock()
-	if (spent > 0 || ended) && !c.dirty.Load() {
+	if spent > 0 || ended {
 		e.markDirty(c)
 	}
 	if rest > 0 {
@@ -211,9 +214,7 @@ func (c *counter) overrun(e *Enforcer, n int64) {
 	credit(c.word(), uint64(n), 0)
 	c.checkpoint()
 	c.mu.Unlock()
-	if !c.dirty.Load() {
-		e.markDirty(c)
-	}
+	e.markDirty(c)
 }
 
 // released notes that a reservation has ended; Stop waits for the last one.

@@ -31,7 +31,7 @@ func (e *Enforcer) slow(ctx context.Context, s *slot, r request) (*counter, Deci
 			d, err := e.strict(ctx, s, r.spend, "", deadline.C)
 			return c, d, err
 		}
-		if x := c.refused(r.need, e.clock.mono.Load()); x != nil && left(c.word().Load()) < uint64(r.need) {
+		if x := c.refused(r.need, e.clock.mono.Load()); x != nil && c.leftNow() < r.need {
 			return c, e.refuse(c, r, x), nil
 		}
 		d, again := e.try(ctx, c, r, deadline.C)

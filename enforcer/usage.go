@@ -37,7 +37,7 @@ func (e *Enforcer) Usage(ctx context.Context, account, feature string) (Decision
 
 // canPass reports whether the ceiling has room for one more unit, as far as this node knows.
 func (v *view) canPass(c *counter) bool {
-	return left(c.word().Load()) > 0 || v.others+c.total() < v.ceiling
+	return c.leftNow() > 0 || v.others+c.total() < v.ceiling
 }
 
 // refresh reads what other nodes have stored under the counter's key. The terms are left to who applies changes: an

@@ -31,7 +31,7 @@ type Slot struct {
 	_     [12]byte
 }
 
-// Word is spent<<32 | left. Hot paths keep the pointer.
+// Word is spent<<32 + left; Spent and Left read it. Hot paths keep the pointer.
 func (s *Slot) Word() *atomic.Uint64 { return &s.word }
 
 // Base is the checkpoint of the total. It may be moved to the current total by
@@ -49,7 +49,22 @@ func (s *Slot) Total() uint64 {
 }
 
 func total(word, base uint64) uint64 {
-	return base + uint64(uint32(word>>32)-uint32(base))
+	return base + uint64(Spent(word)-uint32(base))
+}
+
+// Left is how much the word has left: its lower half as a signed number, or
+// nothing where that is below zero.
+func Left(word uint64) uint64 { return uint64(max(0, int32(word))) }
+
+// Spent is how much was taken from the word, modulo 2^32. A caller may take one
+// unit by a single add of 2^32 - 1, without looking. Where nothing was left that
+// makes the lower half -1, then -2, and adds as many to what stands above it:
+// the two cancel each other out here, so that a unit that was not to be had is
+// seen by nobody, not by recovery either. Callers put the word back to zero left
+// before 2^31 such adds.
+func Spent(word uint64) uint32 {
+	below := min(0, int32(word))
+	return uint32((word+1<<31)>>32) + uint32(below)
 }
 
 // write is one store of a sequence; the order is what makes it crash-safe.

@@ -1,6 +1,9 @@
 package journal
 
-import "time"
+import (
+	"encoding/binary"
+	"time"
+)
 
 // Take gives a slot to a key, with base as its total so far and nothing left.
 // It never fails: when no slot of a file can be had, the slot is on the heap.
@@ -16,6 +19,18 @@ func (j *Journal) Take(key int64, hash Hash, base uint64) *Slot {
 	writes := s.occupy(key, hash, base)
 	apply(writes[:])
 	return s
+}
+
+// TakeBeside gives a further slot to the key of a slot that the caller holds,
+// with zero as its total. It returns nil when that slot was hidden.
+func (j *Journal) TakeBeside(s *Slot) *Slot {
+	var hash Hash
+	binary.NativeEndian.PutUint64(hash[:8], s.lo.Load())
+	binary.NativeEndian.PutUint64(hash[8:], s.hi.Load())
+	if hash.hi() == 0 {
+		return nil
+	}
+	return j.Take(int64(s.key.Load()), hash, 0)
 }
 
 // pick finds a slot that belongs to nobody, or makes one on the heap.
