@@ -29,6 +29,13 @@ var sections = []struct {
 }
 
 func main() {
+	if database := os.Getenv(serverVariable); database != "" {
+		if err := serveMeasured(context.Background(), database); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	only := flag.String("only", ".", "sections to run, a regular expression: hot, keys, postgres, hot-account, sidecar, ets")
 	rounds := flag.Int("rounds", 5, "rounds; the medians are printed")
 	most := flag.Duration("most", 20*time.Minute, "ends by itself after this time")
