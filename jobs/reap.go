@@ -66,7 +66,7 @@ func (w *Worker) watchOnce(ctx context.Context, seen map[int64]watch, last *time
 }
 
 // step moves the watches by one read and returns the nodes to reap: live ones that stood still for the lease time, and
-// those whose reaping was broken off.
+// those whose reaping was broken off or is to be done again for rows that came later.
 func step(seen map[int64]watch, nodes []usage.NodeRow, now, last time.Time, leaseTime time.Duration) []usage.NodeRow {
 	if last.IsZero() || now.Sub(last) > watchGap {
 		clear(seen)
@@ -87,6 +87,9 @@ func step(seen map[int64]watch, nodes []usage.NodeRow, now, last time.Time, leas
 			}
 		default:
 			delete(seen, n.ID)
+			if n.State == "reaped" && n.Late {
+				silent = append(silent, n)
+			}
 		}
 	}
 	for id := range seen {

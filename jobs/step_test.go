@@ -42,6 +42,7 @@ func TestOnlyANodeThatWasWatchedStandingStillIsReaped(t *testing.T) {
 
 	seen := map[int64]watch{}
 	require.Len(t, step(seen, node(1, "reaping"), began, began, lease), 1, "a reaping that was broken off is taken up again")
+	require.Len(t, step(seen, []usage.NodeRow{{ID: 1, State: "reaped", Late: true}}, began, began, lease), 1, "rows came after it was reaped")
 	for _, state := range []string{"reaped", "stopped", "recovered", "retiring"} {
 		seen[1] = watch{beat: 1, since: began.Add(-time.Hour)}
 		require.Empty(t, step(seen, node(1, state), began, began, lease), state)

@@ -2,6 +2,7 @@ package usage_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -201,13 +202,62 @@ func TestRowsOfAReapedNodeAreFolded(t *testing.T) {
 	w.ask(n, call(k, 0, 40))
 	_, err := usage.Reap(t.Context(), w.db, n, 0)
 	require.NoError(t, err)
-	w.flush(n, noon, k.Key, 12)
-	w.fold()
-	require.EqualValues(t, 12, w.total(k.Key).Used)
-	require.NoError(t, usage.ReturnLeases(t.Context(), w.db, n, "late rows"))
-	require.EqualValues(t, 12, w.lim(n, k.Key))
-	require.EqualValues(t, 12, w.overshoots())
+	ok, err := usage.Reap(t.Context(), w.db, n, 0)
+	require.NoError(t, err)
+	require.False(t, ok, "nothing came of it since")
+	for i, part := range [][]int64{{k.Key, 12}, {k.Key, 20}} {
+		require.False(t, w.flush(n, noon, part...).Live)
+		if i == 0 {
+			w.fold() // before the reaper sees them, or with it
+		}
+		nodes, err := usage.Nodes(t.Context(), w.db)
+		require.NoError(t, err)
+		require.True(t, nodes[0].Late)
+		ok, err = usage.Reap(t.Context(), w.db, n, 0)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, part[1], w.total(k.Key).Used)
+		require.Equal(t, part[1], w.lim(n, k.Key))
+		require.Equal(t, part[1], w.overshoots())
+		nodes, err = usage.Nodes(t.Context(), w.db)
+		require.NoError(t, err)
+		require.False(t, nodes[0].Late)
+		require.Equal(t, "reaped", nodes[0].State)
+	}
+	require.EqualValues(t, 80, w.ask(w.node(), call(k, 0, 80)).Got)
 	w.sound()
+}
+
+// A worker that dies between the steps of a reaping: whatever it had done, the next one finishes it.
+func TestAReapingThatStopsAnywhereIsFinished(t *testing.T) {
+	t.Parallel()
+	for _, done := range []string{"moved", "returned", "late, moved", "late, returned"} {
+		w := newWorld(t)
+		n := w.node()
+		k := w.key("acme", "events", noon)
+		w.ask(n, call(k, 0, 40))
+		used := int64(0)
+		if strings.HasPrefix(done, "late") {
+			_, err := usage.Reap(t.Context(), w.db, n, 0)
+			require.NoError(t, err)
+			used = 9
+			w.flush(n, noon, k.Key, used)
+		}
+		moved, err := usage.MoveNode(t.Context(), w.db, n, map[bool]string{true: "live", false: "reaped"}[used == 0], "reaping")
+		require.NoError(t, err)
+		require.True(t, moved)
+		if strings.HasSuffix(done, "returned") {
+			require.NoError(t, usage.ReturnLeases(t.Context(), w.db, n, "test"))
+		}
+		ok, err := usage.Reap(t.Context(), w.db, n, 0)
+		require.NoError(t, err, done)
+		require.True(t, ok, done)
+		require.Equal(t, "reaped", w.state(n), done)
+		require.Equal(t, used, w.lim(n, k.Key), done)
+		_, granted := w.quota(k.Key)
+		require.Equal(t, used, granted, done)
+		w.sound()
+	}
 }
 
 func TestRetireMovesWhatANodeUsed(t *testing.T) {

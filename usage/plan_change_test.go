@@ -381,9 +381,11 @@ func TestPruneKeepsWhatIsNeeded(t *testing.T) {
 	w.exec("INSERT INTO weir.change_log (number) SELECT generate_series(2, 100003)")
 	w.exec("INSERT INTO weir.nodes (state, name, sealed, started_at, ended_at) VALUES ('retired', 'old', $1, $1, $2)", noon, noon.AddDate(0, 0, -91))
 	w.exec("INSERT INTO weir.nodes (state, name, sealed, started_at, ended_at) VALUES ('stopped', 'old', $1, $1, $2)", noon, noon.AddDate(0, 0, -91))
+	w.exec("INSERT INTO weir.overshoots (key, node, units, cause, at) SELECT $1, $2, 1, 'test', clock_timestamp() - y * interval '1 year' FROM generate_series(6, 8) y", k.Key, n)
 	pruned, err = usage.Prune(t.Context(), w.db, noon)
 	require.NoError(t, err)
-	require.EqualValues(t, 1+1+3+1, pruned)
+	require.EqualValues(t, 1+1+3+2+1, pruned)
+	require.EqualValues(t, 1, w.overshoots())
 	require.EqualValues(t, 100_000, w.number("SELECT count(*) FROM weir.change_log"))
 	require.EqualValues(t, 4, w.number("SELECT count(*) FROM weir.nodes"), "the two of the database, the live one, the stopped one")
 }

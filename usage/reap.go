@@ -18,11 +18,12 @@ type NodeRow struct {
 	Sealed    time.Time // the mark
 	Applied   int64     // the mark
 	StartedAt time.Time
+	Late      bool // rows of it came after it was reaped: Reap takes them into its leases
 }
 
 // Nodes lists the nodes that are not over, oldest first.
 func Nodes(ctx context.Context, db DB) ([]NodeRow, error) {
-	rows, err := db.Query(ctx, `SELECT id, state, name, version, heartbeat, sealed, applied, started_at FROM weir.nodes
+	rows, err := db.Query(ctx, `SELECT id, state, name, version, heartbeat, sealed, applied, started_at, late FROM weir.nodes
 		WHERE state NOT IN ('retired', 'given_up', 'internal') ORDER BY id`)
 	if err != nil {
 		return nil, wrap("list nodes", err)
@@ -33,16 +34,25 @@ func Nodes(ctx context.Context, db DB) ([]NodeRow, error) {
 
 // Reap takes the leases of a live node that the caller has watched: only when its heartbeat still is the number that
 // stood still for the lease time. Asks of the node are answered rejoin from then on; what it holds beyond what is
-// stored goes back; last its state is reaped. A reaping that was broken off is taken up again, whatever the number. It
-// reports false for a node that has come back, or is reaped or ended already.
+// stored goes back; last its state is reaped. A reaping that was broken off is taken up again, whatever the number, and so
+// is a reaped node of which rows came later: what it used beyond its lease is granted to it, and counted. It reports
+// false for a node that has come back, or is reaped or ended already.
 func Reap(ctx context.Context, db DB, node, heartbeat int64) (bool, error) {
 	_, err := move(ctx, db, node, []string{"live"}, "reaping", &heartbeat)
 	if err != nil {
 		return false, err
 	}
-	state, err := NodeState(ctx, db, node)
-	if err != nil || state != "reaping" {
-		return false, err
+	var state string
+	var late bool
+	if err := db.QueryRow(ctx, "SELECT state, late FROM weir.nodes WHERE id = $1", node).Scan(&state, &late); err != nil {
+		return false, wrap(fmt.Sprintf("read node %d", node), err)
+	}
+	if state == "reaped" && late {
+		if _, err := move(ctx, db, node, []string{"reaped"}, "reaping", nil); err != nil {
+			return false, err
+		}
+	} else if state != "reaping" {
+		return false, nil
 	}
 	if err := ReturnLeases(ctx, db, node, "reaped while it was still counting"); err != nil {
 		return false, err
@@ -58,7 +68,7 @@ func GiveUp(ctx context.Context, db DB, node int64) (given bool, err error) {
 }
 
 // Prune forgets what has served its time: answers of idempotency keys after 24 h, recalls after a minute, change
-// numbers further back than 100,000, parked rows and ended nodes after 90 days. It works in short transactions of at
+// numbers further back than 100,000, parked rows and ended nodes after 90 days, overshoots after 7 years. It works in short transactions of at
 // most MaxPruneRows rows of a kind, and returns how many rows went.
 func Prune(ctx context.Context, db DB, now time.Time) (int64, error) {
 	var all int64

@@ -184,6 +184,7 @@ CREATE TABLE weir.overshoots (
     at    timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX overshoots_key ON weir.overshoots (key);
+CREATE INDEX overshoots_at ON weir.overshoots (at);
 
 -- Node 0 is the database itself (strict calls); node -1 keeps what retired nodes used. Ids are made of the time and
 -- chance, not of a sequence: one that came back with a restored database would give a living node's id away again.
@@ -198,7 +199,8 @@ CREATE TABLE weir.nodes (
     sealed       timestamptz NOT NULL,
     applied      bigint NOT NULL DEFAULT 0,
     started_at   timestamptz NOT NULL,
-    ended_at     timestamptz
+    ended_at     timestamptz,
+    late         boolean NOT NULL DEFAULT false  -- rows of it came after its leases were taken back: they go beyond its lease
 ) WITH (fillfactor = 50);
 CREATE INDEX nodes_state ON weir.nodes (state) WHERE state NOT IN ('retired', 'given_up', 'internal');
 CREATE INDEX nodes_over ON weir.nodes (ended_at) WHERE state IN ('retired', 'given_up');

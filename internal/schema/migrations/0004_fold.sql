@@ -56,8 +56,13 @@ BEGIN
         WHERE n.id = p_node AND n.state = 'live';
         DELETE FROM weir.held h WHERE h.node = p_node AND NOT h.key = ANY (p_held);
         INSERT INTO weir.held (node, key) SELECT p_node, k FROM unnest(p_held) k ON CONFLICT DO NOTHING;
+    ELSE
+        PERFORM FROM weir.nodes n WHERE n.id = p_node FOR SHARE;  -- as the heartbeat does: whose state is moved waits for this batch
     END IF;
     SELECT n.state, n.heartbeat INTO a.state, a.heartbeat FROM weir.nodes n WHERE n.id = p_node;
+    IF a.state IN ('reaping', 'reaped') AND cardinality(p_keys) > 0 THEN
+        UPDATE weir.nodes n SET late = true WHERE n.id = p_node AND NOT n.late;
+    END IF;
     SELECT c.number INTO a.change FROM weir.changes c;
     a.clock := weir.clock();
     a.live := weir.live_nodes(p_node, true);
@@ -311,7 +316,8 @@ BEGIN
         ended_at = CASE WHEN p_to = 'live' THEN NULL ELSE coalesce(n.ended_at, weir.clock()) END,
         -- Back to life is a heartbeat: who watched the old number stand still must begin anew.
         heartbeat = n.heartbeat + CASE WHEN p_to = 'live' THEN 1 ELSE 0 END,
-        heartbeat_at = CASE WHEN p_to = 'live' THEN clock_timestamp() ELSE n.heartbeat_at END
+        heartbeat_at = CASE WHEN p_to = 'live' THEN clock_timestamp() ELSE n.heartbeat_at END,
+        late = n.late AND p_to = 'reaped'
     WHERE n.id = p_node AND n.state = ANY (p_from) AND n.heartbeat = coalesce(p_heartbeat, n.heartbeat);
     RETURN FOUND;
 END $$;

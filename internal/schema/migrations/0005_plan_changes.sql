@@ -278,6 +278,10 @@ BEGIN
     DELETE FROM weir.inbox_parked WHERE id IN (
         SELECT i.id FROM weir.inbox_parked i WHERE i.parked_at < clock_timestamp() - interval '90 days' ORDER BY i.parked_at LIMIT p_most FOR UPDATE SKIP LOCKED);
     GET DIAGNOSTICS v_one = ROW_COUNT; v_all := v_all + v_one;
+    -- What went over a ceiling, and why: as long as the ledgers that it explains.
+    DELETE FROM weir.overshoots WHERE id IN (
+        SELECT o.id FROM weir.overshoots o WHERE o.at < clock_timestamp() - interval '7 years' ORDER BY o.at LIMIT p_most FOR UPDATE SKIP LOCKED);
+    GET DIAGNOSTICS v_one = ROW_COUNT; v_all := v_all + v_one;
     -- Nodes that are over, when nothing of them is left: 90 days.
     DELETE FROM weir.nodes n WHERE n.id IN (
         SELECT x.id FROM weir.nodes x WHERE x.state IN ('retired', 'given_up') AND x.ended_at < p_now - interval '90 days'
