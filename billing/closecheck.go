@@ -23,6 +23,13 @@ var closeChecks = [...]closeCheck{
 		LEFT JOIN LATERAL (SELECT sum(x.used) AS used FROM weir.done x WHERE x.key = t.key) d ON true WHERE t.key = ANY ($1) AND t.used <> coalesce(d.used, 0)`},
 	{"adjusted", `SELECT t.key, format('adjusted %s is not the sum of the adjustments, %s', t.adjusted, coalesce(d.units, 0)) FROM weir.totals t
 		LEFT JOIN LATERAL (SELECT sum(x.units) AS units FROM weir.adjustments x WHERE x.key = t.key) d ON true WHERE t.key = ANY ($1) AND t.adjusted <> coalesce(d.units, 0)`},
+	{"days", `SELECT t.key, format('used %s and overage %s are not what the days and adjustments add up to, %s and %s', t.used, t.overage, d.used, d.overage + a.overage) FROM weir.totals t
+		CROSS JOIN LATERAL (SELECT coalesce(sum(h.used), 0) AS used, coalesce(sum(h.overage), 0) AS overage FROM weir.history h WHERE h.key = t.key) d
+		CROSS JOIN LATERAL (SELECT coalesce(sum(x.overage), 0) AS overage FROM weir.adjustments x WHERE x.key = t.key) a
+		WHERE t.key = ANY ($1) AND (t.used <> d.used OR t.overage <> d.overage + a.overage)`},
+	{"unbilled", `SELECT t.key, format('not billable %s is not what its causes add up to, %s', t.not_billable, u.units) FROM weir.totals t
+		CROSS JOIN LATERAL (SELECT coalesce(sum(x.units), 0) AS units FROM weir.unbilled x WHERE x.key = t.key) u
+		WHERE t.key = ANY ($1) AND t.not_billable <> u.units`},
 	{"overage", `SELECT b.key, format('the books say overage %s, not billable %s; counted are %s and %s', b.overage, b.not_billable, t.overage, t.not_billable)
 		FROM weir.books b JOIN weir.totals t ON t.key = b.key WHERE b.key = ANY ($1) AND (b.overage <> t.overage OR b.not_billable <> t.not_billable)`},
 	{"invoiced", `SELECT b.key, format('invoiced %s is not what finalized lines bill less credits, %s', b.invoiced, x.units) FROM weir.books b

@@ -76,11 +76,3 @@ func (b *Biller) resumeRestored(ctx context.Context) error {
 	}
 	return b.resume(ctx, "restored", "every open window agrees with its summary")
 }
-
-// Resume lets sending go on after a stop that a person has looked into: "restored", "unauthorized" or "clock".
-func (b *Biller) Resume(ctx context.Context, cause, actor string) error {
-	if actor == "" {
-		return &permanentError{errors.New("resume sending: give an actor")}
-	}
-	return b.resume(ctx, cause, actor)
-}

@@ -24,22 +24,6 @@ type Mapping struct {
 	At       time.Time
 }
 
-// Link maps an account to a customer, on behalf of actor. What either was mapped to before is unmapped: the account's
-// segment ends, links keep their customer, and corrections go where the units went. The customer's subscriptions are
-// read soon after. An id that is no customer's is an error that no retry mends.
-func (b *Biller) Link(ctx context.Context, account, customer, actor string) error {
-	if err := validAccount(account); err != nil {
-		return &permanentError{fmt.Errorf("link account: %w", err)}
-	}
-	if bounded(customer) == "" || (!strings.HasPrefix(customer, "cus_") && !strings.HasPrefix(customer, "acct_")) {
-		return &permanentError{fmt.Errorf("link account %q: %q is no customer id: it begins with cus_", account, customer)}
-	}
-	live := b.cfg.Stripe != nil && b.cfg.Stripe.Live()
-	return b.begin(ctx, func(tx pgx.Tx) error {
-		return b.link(ctx, tx, account, customer, live, "api", actor, true, b.now())
-	})
-}
-
 // Mappings lists what an account is mapped to; none is not an error.
 func (b *Biller) Mappings(ctx context.Context, account string) ([]Mapping, error) {
 	rows, err := b.db.Query(ctx, `SELECT a.account, c.customer, coalesce(c.source, ''), coalesce(c.mapped_at, c.seen_at) FROM weir.customers c
@@ -102,7 +86,7 @@ func (b *Biller) link(ctx context.Context, tx pgx.Tx, account, customer string, 
 		}
 	}
 	if has != nil {
-		if err := loseCustomer(ctx, tx, *has, customer, account, now); err != nil {
+		if err := loseCustomer(ctx, tx, *has, fmt.Sprintf("its customer %s was mapped to account %q", customer, account), now); err != nil {
 			return err
 		}
 	}
@@ -129,14 +113,14 @@ func (b *Biller) setMapping(ctx context.Context, tx pgx.Tx, account int64, custo
 	return b.nudge(ctx, tx, SyncArgs{Customer: customer})
 }
 
-// loseCustomer leaves an account without the customer that went to another one: no overage of it is billable from this
-// transaction on, and its plan ends with its period unless it is mapped again.
-func loseCustomer(ctx context.Context, tx pgx.Tx, account int64, customer, other string, now time.Time) error {
+// loseCustomer leaves an account without a customer, in the way that is told: no overage of it is billable from this
+// transaction on, and its plan ends with its period unless it is mapped again. Its segments have ended.
+func loseCustomer(ctx context.Context, tx pgx.Tx, account int64, how string, now time.Time) error {
 	if _, err := tx.Exec(ctx, "SELECT weir.lose_customer($1, $2)", account, now); err != nil {
-		return fmt.Errorf("take customer %s away: %w", customer, err)
+		return fmt.Errorf("leave an account without a customer: %w", err)
 	}
-	return raise(ctx, tx, finding{kind: "customer_lost", subject: units(account), account: account, message: fmt.Sprintf(
-		"its customer %s was mapped to account %q: overage stops at what is included, and the plan ends with its period. Map the account to its own customer", customer, other)}, now)
+	return raise(ctx, tx, finding{kind: "customer_lost", subject: units(account), account: account, message: how +
+		": overage stops at what is included, and the plan ends with its period. Map the account to its own customer"}, now)
 }
 
 // unlink ends a mapping: open segments of the account end, with a link up to what is counted.

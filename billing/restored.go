@@ -2,20 +2,16 @@ package billing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// Restored stops all reports because actor says that the database was restored from a backup: it may have forgotten
+// restored stops all reports because actor says that the database was restored from a backup: it may have forgotten
 // what was sent. A restore into the same server leaves no trace that CheckDatabase could see. Reports go on by
-// themselves once every open window was compared with its summary, or after Resume.
-func (b *Biller) Restored(ctx context.Context, actor string) error {
-	if actor == "" {
-		return &permanentError{errors.New("say that the database was restored: give an actor")}
-	}
+// themselves once every open window was compared with its summary, or after ResumeReports.
+func (b *Biller) restored(ctx context.Context, actor string) error {
 	// A restore that is said again moves since: comparisons from before it prove nothing.
 	if _, err := b.db.Exec(ctx, `INSERT INTO weir.stops (cause, since, message) VALUES ('restored', $1, $2)
 		ON CONFLICT (cause) DO UPDATE SET since = excluded.since`, b.now(), "restored, says "+actor); err != nil {

@@ -2,7 +2,6 @@ package billing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 	"github.com/weirhq/weir/usage"
 )
 
-// Settlement is what Settle found and did for one feature of an account.
+// Settlement is what a Settle found and did for one feature of an account.
 type Settlement struct {
 	Feature  string `json:"feature"`
 	Billable int64  `json:"billable"` // overage units that may be billed, as counted now
@@ -19,13 +18,13 @@ type Settlement struct {
 	Waiting  int64  `json:"waiting"`  // of these, not accepted yet: no minute is legal yet, or Stripe did not answer
 }
 
-// settlePause is between two looks of Settle.
+// settlePause is between two looks of settle.
 const settlePause = 100 * time.Millisecond
 
-// Settle reports all that is counted for an account now and returns when Stripe has it, or when ctx ends, or when what
+// settle reports all that is counted for an account now and returns when Stripe has it, or when ctx ends, or when what
 // is left has to wait (a subscription younger than 3 minutes has no legal minute yet; sending may be stopped). The host
 // calls it before it changes or cancels a subscription. An unknown account is usage.ErrNotFound.
-func (b *Biller) Settle(ctx context.Context, account string) ([]Settlement, error) {
+func (b *Biller) settle(ctx context.Context, account string) ([]Settlement, error) {
 	if _, err := b.stripe(); err != nil {
 		return nil, err
 	}
@@ -104,51 +103,8 @@ func (b *Biller) settled(ctx context.Context, keys []int64) (out []Settlement, m
 	return out, moving, nil
 }
 
-// Adjust corrects what was counted for an account and feature in the period that holds at: it adds units, or refunds
-// them when negative. Overage that moves is reported before the invoice is final, and late or credited after it. Actor
-// and reason go into the ledger. More than is counted is usage.ErrRefund.
-func (b *Biller) Adjust(ctx context.Context, account, feature string, at time.Time, count int64, actor, reason string) (usage.Adjustment, error) {
-	var a usage.Adjustment
-	if actor == "" || reason == "" || count == 0 {
-		return a, &permanentError{errors.New("adjust usage: give units, an actor and a reason")}
-	}
-	id, err := usage.FindAccount(ctx, b.db, account, false, b.now())
-	if err != nil {
-		return a, fmt.Errorf("adjust %q: %w", account, err)
-	}
-	now := b.now()
-	err = b.begin(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT weir.fold_account($1)", id); err != nil {
-			return err
-		}
-		var key int64
-		err := tx.QueryRow(ctx, `SELECT k.key FROM weir.keys k JOIN weir.features f ON f.id = k.feature_id WHERE k.period_id = weir.period_at($1, $2) AND f.name = $3`, id, at, feature).Scan(&key)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return &permanentError{fmt.Errorf("no period of it holds %s for feature %q: %w", at.Format(time.RFC3339), feature, usage.ErrNotFound)}
-		}
-		if err != nil {
-			return err
-		}
-		if a, err = usage.Adjust(ctx, tx, key, count, reason, actor, now); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "SELECT weir.book(ARRAY[$1::bigint], $2)", key, now); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, "INSERT INTO weir.chains AS h (key, due) VALUES ($1, true) ON CONFLICT (key) DO UPDATE SET due = true", key)
-		if err != nil {
-			return err
-		}
-		return b.nudge(ctx, tx, ReportArgs{})
-	})
-	if err != nil {
-		return a, fmt.Errorf("adjust %q: %w", account, err)
-	}
-	return a, nil
-}
-
-// Sync reads an account's customer again now. An account that is mapped to none is usage.ErrNotFound.
-func (b *Biller) Sync(ctx context.Context, account string) error {
+// sync reads an account's customer again now. An account that is mapped to none is usage.ErrNotFound.
+func (b *Biller) sync(ctx context.Context, account string) error {
 	list, err := b.Mappings(ctx, account)
 	if err != nil {
 		return err
@@ -164,26 +120,21 @@ func (b *Biller) Sync(ctx context.Context, account string) error {
 	return nil
 }
 
-// Replay tries again what waited for a cause to be mended: customers with prices that no plan named, and reports that
-// Stripe refused, whose windows are open. It returns how many of each it took.
-func (b *Biller) Replay(ctx context.Context, actor string) (customers, reports int, err error) {
-	if actor == "" {
-		return 0, 0, &permanentError{errors.New("replay: give an actor")}
-	}
-	tag, err := b.db.Exec(ctx, `UPDATE weir.customers c SET wanted = wanted + 1, derived = NULL, claimed_until = '-infinity'
-		WHERE c.account_id IN (SELECT f.account_id FROM weir.findings f WHERE f.cleared_at IS NULL AND f.kind = ANY ($1))
-		   OR c.customer IN (SELECT f.subject FROM weir.findings f WHERE f.cleared_at IS NULL AND f.kind = 'unmapped_customer')`, derivedKinds)
+// replayCustomers are the customers that Replay reads again, of one account (its id) or of all (0).
+const replayCustomers = `((c.account_id IN (SELECT f.account_id FROM weir.findings f WHERE f.cleared_at IS NULL AND f.kind = ANY ($1)) AND $2::bigint IN (0, c.account_id))
+	OR ($2 = 0 AND c.customer IN (SELECT f.subject FROM weir.findings f WHERE f.cleared_at IS NULL AND f.kind = 'unmapped_customer'))
+	OR ($2 = c.account_id AND EXISTS (SELECT FROM weir.webhook_events e WHERE e.customer = c.customer AND e.state = 'stored')))`
+
+// replay tries again what waited for a cause to be mended, of one account (its id) or of all (0): customers that could
+// not be understood, and reports that Stripe refused, whose windows are open. It returns how many of each it took.
+func (b *Biller) replay(ctx context.Context, account int64, actor string) (customers, reports int, err error) {
+	tag, err := b.db.Exec(ctx, "UPDATE weir.customers c SET wanted = wanted + 1, derived = NULL, claimed_until = '-infinity' WHERE "+replayCustomers, derivedKinds, account)
 	if err != nil {
 		return 0, 0, fmt.Errorf("replay customers: %w", err)
 	}
-	rows, err := b.db.Query(ctx, `SELECT r.id FROM weir.reports r WHERE r.state = 'rejected' AND NOT r.replaced AND r.stamp IS NOT NULL AND r.code <> 'too_old'
-		AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = r.key AND b.final) ORDER BY r.id LIMIT 10000`)
+	ids, err := b.rejected(ctx, account)
 	if err != nil {
-		return 0, 0, fmt.Errorf("find rejected reports: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return 0, 0, fmt.Errorf("find rejected reports: %w", err)
+		return int(tag.RowsAffected()), 0, err
 	}
 	for _, id := range ids {
 		if err := b.replace(ctx, id, actor); err != nil {
@@ -192,4 +143,19 @@ func (b *Biller) Replay(ctx context.Context, actor string) (customers, reports i
 		reports++
 	}
 	return int(tag.RowsAffected()), reports, nil
+}
+
+// rejected are the refused reports that can be sent again, of one account (its id) or of all (0).
+func (b *Biller) rejected(ctx context.Context, account int64) ([]int64, error) {
+	rows, err := b.db.Query(ctx, `SELECT r.id FROM weir.reports r WHERE r.state = 'rejected' AND NOT r.replaced AND r.stamp IS NOT NULL AND r.code <> 'too_old'
+		AND ($1 = 0 OR r.key IN (SELECT k.key FROM weir.keys k WHERE k.account_id = $1))
+		AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = r.key AND b.final) ORDER BY r.id LIMIT 10000`, account)
+	if err != nil {
+		return nil, fmt.Errorf("find rejected reports: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("find rejected reports: %w", err)
+	}
+	return ids, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shopspring/decimal"
 
+	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -55,7 +56,9 @@ func (p *Pages) setCap(w http.ResponseWriter, r *http.Request) {
 			p.render(w, http.StatusUnprocessableEntity, "usage.html", v)
 			return
 		}
-		if err := usage.SetSpendingCap(r.Context(), p.cfg.DB, account, f.Feature, units, capActor, p.cfg.Clock.Now()); err != nil {
+		action := billing.SetSpendingCap{Account: account, Feature: f.Feature, Units: units}
+		by := usage.By{Actor: capActor, Way: usage.WayPage, Reason: "set on the usage page"}
+		if _, err := p.biller.Do(r.Context(), &action, by); err != nil {
 			p.failed(w, err)
 			return
 		}

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/mail"
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/internal/edge/problem"
 	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/web/link"
@@ -145,14 +145,13 @@ func (p *Pages) accountContact(w http.ResponseWriter, r *http.Request) {
 	if !readBody(w, r, &body) {
 		return
 	}
-	if body.Email != "" {
-		a, err := mail.ParseAddress(body.Email)
-		if err != nil || a.Address != body.Email || len(body.Email) > 254 {
-			invalid(w, "email is one bare address such as billing@example.com, or empty to forget it.")
-			return
-		}
+	by := usage.By{Actor: "host", Way: usage.WayAPI, Reason: "the host sets it"}
+	_, err := p.biller.Do(r.Context(), &billing.SetContact{Account: account, Email: body.Email}, by)
+	if billing.IsPermanent(err) {
+		invalid(w, "email is one bare address such as billing@example.com, or empty to forget it.")
+		return
 	}
-	if err := usage.SetContact(r.Context(), p.cfg.DB, account, body.Email, "host", p.cfg.Clock.Now()); err != nil {
+	if err != nil {
 		p.unavailable(w, err)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/web/link"
 )
 
@@ -57,6 +58,7 @@ type Pages struct {
 	mux     *http.ServeMux
 	views   *views
 	frames  string
+	biller  *billing.Biller // for what is changed here; it has no Stripe
 	reads   *semaphore.Weighted
 	streams *hub
 
@@ -87,7 +89,11 @@ func New(cfg Config) (*Pages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new pages: %w", err)
 	}
-	p := &Pages{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), views: v, frames: frames, reads: semaphore.NewWeighted(maxReads)}
+	biller, err := billing.New(cfg.DB, billing.Config{Clock: cfg.Clock, Logger: cfg.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("new pages: %w", err)
+	}
+	p := &Pages{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), views: v, frames: frames, biller: biller, reads: semaphore.NewWeighted(maxReads)}
 	p.streams = newHub(p, cfg.MaxStreams)
 	p.routes()
 	return p, nil

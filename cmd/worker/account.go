@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,14 +17,38 @@ type actorFlags struct {
 	Actor  string `placeholder:"NAME" help:"On whose behalf. Default: the user who runs this."`
 }
 
-func (a *actorFlags) who() (string, error) {
+// by is who acts, for the audit log.
+func (a *actorFlags) by() (usage.By, error) {
 	if strings.TrimSpace(a.Reason) == "" {
-		return "", usageError{errors.New("--reason is empty: the ledger keeps why this was done")}
+		return usage.By{}, usageError{errors.New("--reason is empty: the ledger keeps why this was done")}
 	}
-	if a.Actor != "" {
-		return a.Actor, nil
+	return (&whyFlags{Why: a.Reason, Actor: a.Actor}).by(), nil
+}
+
+// whyFlags are actorFlags for what moves no money: a reason is asked for and may be left out.
+type whyFlags struct {
+	Why   string `name:"reason" placeholder:"TEXT" help:"Why; it goes into the audit log."`
+	Actor string `placeholder:"NAME" help:"On whose behalf. Default: the user who runs this."`
+}
+
+func (f *whyFlags) by() usage.By {
+	by := usage.By{Actor: f.Actor, Way: usage.WayCLI, Reason: f.Why}
+	if by.Actor == "" {
+		by.Actor = actor()
 	}
-	return actor(), nil
+	if strings.TrimSpace(by.Reason) == "" {
+		by.Reason = "no reason was given"
+	}
+	return by
+}
+
+// do carries out an action. What the rules do not allow is a fault of the command line.
+func (d *desk) do(ctx context.Context, a billing.Action, by usage.By) error {
+	_, err := d.biller.Do(ctx, a, by)
+	if err != nil && billing.Refused(err) {
+		return usageError{err}
+	}
+	return err
 }
 
 type adjustCmd struct {
@@ -37,7 +62,7 @@ type adjustCmd struct {
 
 // Run corrects what was counted.
 func (a *adjustCmd) Run(c *call) error {
-	who, err := a.who()
+	by, err := a.by()
 	if err != nil {
 		return err
 	}
@@ -49,16 +74,15 @@ func (a *adjustCmd) Run(c *call) error {
 		return err
 	}
 	defer d.pool.Close()
-	if a.At.IsZero() {
-		a.At = d.clock.Now()
-	}
-	done, err := d.biller.Adjust(c.ctx, a.Account, a.Feature, a.At, a.Units, who, a.Reason)
+	action := billing.Adjust{Account: a.Account, Feature: a.Feature, At: a.At, Units: a.Units}
+	err = d.do(c.ctx, &action, by)
 	if errors.Is(err, usage.ErrRefund) {
 		return usageError{fmt.Errorf("%w: `worker usage show %s` lists what is counted", err, a.Account)}
 	}
 	if err != nil {
 		return err
 	}
+	done := action.Done
 	out := struct {
 		ID      int64 `json:"id"`
 		Units   int64 `json:"units"`
@@ -78,12 +102,9 @@ type overrideCmd struct {
 	actorFlags
 }
 
-// mostOverride bounds what an override may say, far above any plan.
-const mostOverride = 1 << 53
-
 // Run stores an override, which counts at once.
 func (o *overrideCmd) Run(c *call) error {
-	who, err := o.who()
+	by, err := o.by()
 	if err != nil {
 		return err
 	}
@@ -91,31 +112,13 @@ func (o *overrideCmd) Run(c *call) error {
 	if given == o.Clear {
 		return usageError{errors.New("give at least one of --included, --max and --spending-cap, or --clear alone")}
 	}
-	for name, v := range map[string]*int64{"--included": o.Included, "--max": o.Max, "--spending-cap": o.SpendingCap} {
-		if v != nil && (*v < 0 || *v > mostOverride) {
-			return usageError{fmt.Errorf("%s is %d: use 0 to %d units", name, *v, int64(mostOverride))}
-		}
-	}
-	pool, err := c.openMigrated()
+	d, err := c.desk(nil)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	now, err := usage.Now(c.ctx, pool)
-	if err != nil {
-		return err
-	}
-	id, err := usage.FindAccount(c.ctx, pool, o.Account, true, now)
-	if err != nil {
-		return fmt.Errorf("account %q: %w", o.Account, err)
-	}
-	err = usage.SetOverride(c.ctx, pool, id, o.Feature, usage.Override{
-		Included: o.Included, Maximum: o.Max, SpendingCap: o.SpendingCap, Reason: o.Reason, Actor: who,
-	}, now)
-	if errors.Is(err, usage.ErrNotFound) {
-		return usageError{fmt.Errorf("no published plan file has the feature %q: %w", o.Feature, err)}
-	}
-	if err != nil {
+	defer d.pool.Close()
+	action := billing.SetOverride{Account: o.Account, Feature: o.Feature, Included: o.Included, Maximum: o.Max, SpendingCap: o.SpendingCap}
+	if err := d.do(c.ctx, &action, by); err != nil {
 		return err
 	}
 	out := struct {
@@ -131,24 +134,17 @@ func (o *overrideCmd) Run(c *call) error {
 type shadowCmd struct {
 	Account string `arg:"" help:"The account's id."`
 	Off     bool   `help:"End it: the account is refused again as its plan says."`
+	whyFlags
 }
 
 // Run puts an account into shadow mode, or takes it out.
 func (s *shadowCmd) Run(c *call) error {
-	pool, err := c.openMigrated()
+	d, err := c.desk(nil)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	now, err := usage.Now(c.ctx, pool)
-	if err != nil {
-		return err
-	}
-	id, err := usage.FindAccount(c.ctx, pool, s.Account, !s.Off, now)
-	if err != nil {
-		return fmt.Errorf("account %q: %w", s.Account, err)
-	}
-	if err := usage.SetShadow(c.ctx, pool, id, !s.Off); err != nil {
+	defer d.pool.Close()
+	if _, err := d.biller.Do(c.ctx, &billing.SetShadow{Account: s.Account, On: !s.Off}, s.by()); err != nil {
 		return err
 	}
 	text := "%s is in shadow mode: nothing is refused; `worker usage shadow` prints what would have been"
@@ -161,6 +157,7 @@ func (s *shadowCmd) Run(c *call) error {
 type mapCmd struct {
 	Account  string `arg:"" help:"The account's id."`
 	Customer string `arg:"" help:"The customer's id at Stripe, cus_…"`
+	whyFlags
 	stripeFlags
 }
 
@@ -174,10 +171,7 @@ func (m *mapCmd) Run(c *call) error {
 	if m.key == "" {
 		return usageError{fmt.Errorf("map %q: %w: the mode of the key says whether the customer is a live one", m.Account, billing.ErrNoStripe)}
 	}
-	if err := d.biller.Link(c.ctx, m.Account, m.Customer, actor()); err != nil {
-		if billing.IsPermanent(err) {
-			return usageError{err}
-		}
+	if err := d.do(c.ctx, &billing.MapCustomer{Account: m.Account, Customer: m.Customer}, m.by()); err != nil {
 		return err
 	}
 	return c.print(map[string]string{"account": m.Account, "customer": m.Customer},
@@ -187,6 +181,7 @@ func (m *mapCmd) Run(c *call) error {
 type settleCmd struct {
 	Account string        `arg:"" help:"The account's id."`
 	Wait    time.Duration `default:"30s" help:"How long to wait for Stripe to have it."`
+	whyFlags
 	stripeFlags
 }
 
@@ -199,13 +194,12 @@ func (s *settleCmd) Run(c *call) error {
 	defer d.pool.Close()
 	ctx, stop := withTimeout(c.ctx, s.Wait)
 	defer stop()
-	done, err := d.biller.Settle(ctx, s.Account)
-	if errors.Is(err, billing.ErrNoStripe) {
-		return usageError{err}
-	}
+	action := billing.Settle{Account: s.Account}
+	_, err = d.biller.Do(ctx, &action, s.by())
 	if err != nil {
-		return fmt.Errorf("account %q: %w", s.Account, err)
+		return needsStripe(fmt.Errorf("account %q: %w", s.Account, err))
 	}
+	done := action.Done
 	rows := [][]string{{"feature", "billable", "reported", "waiting"}}
 	var waiting int64
 	for _, one := range done {

@@ -81,11 +81,12 @@ func (a *admin) guard(h http.HandlerFunc) http.Handler {
 func (a *admin) settle(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), settleTime)
 	defer cancel()
-	done, err := a.biller.Settle(ctx, r.PathValue("account"))
-	if err != nil {
+	action := billing.Settle{Account: r.PathValue("account")}
+	if _, err := a.biller.Do(ctx, &action, byHost(r, "the host asked for it")); err != nil {
 		a.fail(w, err)
 		return
 	}
+	done := action.Done
 	answer := struct {
 		Settled  bool                 `json:"settled"`
 		Features []billing.Settlement `json:"features"`
@@ -100,6 +101,18 @@ func (a *admin) settle(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	reply(w, status, answer)
+}
+
+// byHost is who acts by the host's routes: the host may say on whose behalf and why.
+func byHost(r *http.Request, reason string) usage.By {
+	by := usage.By{Actor: r.Header.Get("Weir-Actor"), Way: usage.WayAPI, Reason: r.Header.Get("Weir-Reason")}
+	if by.Actor == "" {
+		by.Actor = "host"
+	}
+	if by.Reason == "" {
+		by.Reason = reason
+	}
+	return by
 }
 
 // link maps an account to the customer in the body.
@@ -119,7 +132,7 @@ func (a *admin) link(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	account := r.PathValue("account")
-	if err := a.biller.Link(r.Context(), account, body.Customer, "api"); err != nil {
+	if _, err := a.biller.Do(r.Context(), &billing.MapCustomer{Account: account, Customer: body.Customer}, byHost(r, "the host maps it")); err != nil {
 		a.fail(w, err)
 		return
 	}

@@ -16,11 +16,9 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 
 type syncCmd struct {
 	Account string `arg:"" optional:"" help:"One account; without it all customers whose subscriptions changed."`
+	whyFlags
 	stripeFlags
 }
-
-// syncBatch is how many customers are read before it is looked for more.
-const syncBatch = 100
 
 // Run reads subscriptions again.
 func (s *syncCmd) Run(c *call) error {
@@ -30,24 +28,16 @@ func (s *syncCmd) Run(c *call) error {
 	}
 	defer d.pool.Close()
 	if s.Account != "" {
-		if err := d.biller.Sync(c.ctx, s.Account); err != nil {
+		if _, err := d.biller.Do(c.ctx, &billing.Resync{Account: s.Account}, s.by()); err != nil {
 			return needsStripe(fmt.Errorf("account %q: %w", s.Account, err))
 		}
 		return c.print(map[string]int{"customers": 1}, line("read the subscriptions of %s", plain(s.Account)))
 	}
-	if err := d.biller.Sweep(c.ctx); err != nil {
+	var all billing.ResyncChanged
+	if _, err := d.biller.Do(c.ctx, &all, s.by()); err != nil {
 		return needsStripe(err)
 	}
-	total := 0
-	for {
-		n, err := d.biller.SyncDue(c.ctx, syncBatch)
-		if err != nil {
-			return err
-		}
-		if total += n; n == 0 {
-			return c.print(map[string]int{"customers": total}, line("read the subscriptions of %d customers", total))
-		}
-	}
+	return c.print(map[string]int{"customers": all.Customers}, line("read the subscriptions of %d customers", all.Customers))
 }
 
 // needsStripe makes a missing key a fault of the command line.
@@ -151,27 +141,27 @@ func (r *closeReportCmd) Run(c *call) error {
 	return nil
 }
 
-type replayCmd struct{}
+type replayCmd struct{ whyFlags }
 
 // Run tries again what waited for a fault to be mended.
-func (replayCmd) Run(c *call) error {
+func (r *replayCmd) Run(c *call) error {
 	d, err := c.desk(nil)
 	if err != nil {
 		return err
 	}
 	defer d.pool.Close()
-	customers, reports, err := d.biller.Replay(c.ctx, actor())
-	if err != nil {
+	var again billing.Replay
+	if _, err := d.biller.Do(c.ctx, &again, r.by()); err != nil {
 		return err
 	}
-	return c.print(map[string]int{"customers": customers, "reports": reports},
-		line("%d customers are read again, %d refused reports are sent again; `worker findings` lists what is left", customers, reports))
+	return c.print(map[string]int{"customers": again.Customers, "reports": again.Reports},
+		line("%d customers are read again, %d refused reports are sent again; `worker findings` lists what is left", again.Customers, again.Reports))
 }
 
 type restoredCmd struct {
 	GoOn  bool   `name:"go-on" help:"Let reports go on: a person has looked into it."`
 	Cause string `enum:"restored,unauthorized,clock" default:"restored" help:"With --go-on: the cause that was looked into, one of restored, unauthorized and clock."`
-	Actor string `placeholder:"NAME" help:"On whose behalf. Default: the user who runs this."`
+	whyFlags
 }
 
 // Run stops reports after a restore, or lets them go on. A stop that remains is exit code 3.
@@ -181,15 +171,11 @@ func (r *restoredCmd) Run(c *call) error {
 		return err
 	}
 	defer d.pool.Close()
-	if r.Actor == "" {
-		r.Actor = actor()
-	}
+	var action billing.Action = &billing.SayRestored{}
 	if r.GoOn {
-		err = d.biller.Resume(c.ctx, r.Cause, r.Actor)
-	} else {
-		err = d.biller.Restored(c.ctx, r.Actor)
+		action = &billing.ResumeReports{Cause: r.Cause}
 	}
-	if err != nil {
+	if err := d.do(c.ctx, action, r.by()); err != nil {
 		return err
 	}
 	stops, err := d.biller.Stops(c.ctx)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"time"
 
 	"github.com/weirhq/weir/billing"
@@ -60,7 +59,7 @@ type lateReleaseCmd struct {
 
 // Run decides about held usage.
 func (l *lateReleaseCmd) Run(c *call) error {
-	who, err := l.who()
+	by, err := l.by()
 	if err != nil {
 		return err
 	}
@@ -69,11 +68,7 @@ func (l *lateReleaseCmd) Run(c *call) error {
 		return err
 	}
 	defer d.pool.Close()
-	err = d.biller.LateRelease(c.ctx, l.ID, l.Policy, who, l.Reason)
-	if errors.Is(err, billing.ErrNotHeld) || billing.IsPermanent(err) {
-		return usageError{err}
-	}
-	if err != nil {
+	if err := d.do(c.ctx, &billing.ReleaseLate{ID: l.ID, Policy: l.Policy}, by); err != nil {
 		return err
 	}
 	return c.print(map[string]any{"id": l.ID, "policy": l.Policy}, line("late usage %d: %s; a running worker does what is left to do at Stripe", l.ID, l.Policy))

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -47,28 +46,18 @@ func (nodesListCmd) Run(c *call) error {
 
 type nodesGiveUpCmd struct {
 	Node int64 `arg:"" help:"The node's id."`
+	whyFlags
 }
 
 // Run gives a reaped node up.
 func (g *nodesGiveUpCmd) Run(c *call) error {
-	pool, err := c.openMigrated()
+	d, err := c.desk(nil)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	given, err := usage.GiveUp(c.ctx, pool, g.Node)
-	if err != nil {
+	defer d.pool.Close()
+	if err := d.do(c.ctx, &billing.GiveUpNode{Node: g.Node}, g.by()); err != nil {
 		return err
-	}
-	if !given {
-		state, err := usage.NodeState(c.ctx, pool, g.Node)
-		if errors.Is(err, usage.ErrNotFound) {
-			return usageError{fmt.Errorf("node %d: %w", g.Node, err)}
-		}
-		if err != nil {
-			return err
-		}
-		return usageError{fmt.Errorf("node %d is %s: only a reaped node can be given up", g.Node, state)}
 	}
 	return c.print(map[string]int64{"given_up": g.Node}, line("node %d is given up: what it flushed counts, what its journal may still hold does not", g.Node))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/internal/schema"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -89,6 +90,7 @@ type plansPushCmd struct {
 	Price map[string]string `placeholder:"KEY=AMOUNT/INTERVAL" mapsep:"none" help:"What a plan's own price is to cost, which the file does not say: --price pro_monthly=49.00/month. Intervals: month, quarter, year."`
 	Yes   bool              `help:"Do it. Without, only what would be made is printed."`
 	Live  bool              `help:"Mean it with a live key."`
+	whyFlags
 }
 
 type pushJSON struct {
@@ -129,12 +131,12 @@ func (p *plansPushCmd) Run(c *call) error {
 		}
 	}
 	if p.Yes {
-		err = client.Push(c.ctx, steps, func(s billing.Step, id string) {
+		err = p.push(c, &billing.PushPlans{Client: client, Steps: steps, Made: func(s billing.Step, id string) {
 			out.Made[s.Kind+" "+s.Name] = id
 			if !c.JSON {
 				_, _ = fmt.Fprintf(c.out, "made %s %s: %s\n", s.Kind, s.Name, id)
 			}
-		})
+		}})
 	}
 	if err := errors.Join(err, c.print(out, differenceTable(left))); err != nil {
 		return err
@@ -143,6 +145,26 @@ func (p *plansPushCmd) Run(c *call) error {
 		return findings{errors.New("nothing was made: run it again with --yes")}
 	}
 	return disagreement(left)
+}
+
+// push makes it, and writes it into the audit log of the database, where one is named and migrated: a plan file may be
+// pushed before there is one.
+func (p *plansPushCmd) push(c *call, action *billing.PushPlans) error {
+	if c.DatabaseURL == "" {
+		_, _ = fmt.Fprintln(c.errs, "no database is named (DATABASE_URL): this is written into no audit log")
+		return action.Client.Push(c.ctx, action.Steps, action.Made)
+	}
+	d, err := c.desk(nil)
+	if errors.Is(err, schema.ErrNotMigrated) {
+		_, _ = fmt.Fprintln(c.errs, "the database is not migrated yet: this is written into no audit log")
+		return action.Client.Push(c.ctx, action.Steps, action.Made)
+	}
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	_, err = d.biller.Do(c.ctx, action, p.by())
+	return err
 }
 
 func printSteps(w io.Writer, steps []billing.Step, mode string) error {

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os/user"
-	"time"
 
+	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 )
@@ -40,58 +39,54 @@ func (p planFile) load(c *call) (*plans.Catalog, error) {
 type plansApplyCmd struct {
 	planFile
 	Now bool `help:"Change the terms of open periods too, from now on. Ended ones never change."`
+	whyFlags
 }
 
 // Run publishes the plan file.
-func (p plansApplyCmd) Run(c *call) error {
+func (p *plansApplyCmd) Run(c *call) error {
 	catalog, err := p.load(c)
 	if err != nil {
 		return err
 	}
-	pool, err := c.openMigrated()
+	d, err := c.desk(nil)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	now, err := usage.Now(c.ctx, pool)
-	if err != nil {
+	defer d.pool.Close()
+	action := billing.PublishPlans{Catalog: catalog, Now: p.Now}
+	if _, err := d.biller.Do(c.ctx, &action, p.by()); err != nil {
 		return err
 	}
-	number, changed, err := usage.Publish(c.ctx, pool, catalog, actor(), now)
-	if err != nil {
-		return err
-	}
-	if !changed {
-		_, _ = fmt.Fprintf(c.out, "catalog %d is this plan file already; open periods keep the terms that they began with, unless --now changes them\n", number)
+	if !action.Changed {
+		_, _ = fmt.Fprintf(c.out, "catalog %d is this plan file already; open periods keep the terms that they began with, unless --now changes them\n", action.Number)
 	} else {
-		_, _ = fmt.Fprintf(c.out, "published as catalog %d: periods that begin from now on have its terms, open ones only with --now\n", number)
+		_, _ = fmt.Fprintf(c.out, "published as catalog %d: periods that begin from now on have its terms, open ones only with --now\n", action.Number)
 	}
 	if p.Now {
-		n, err := applyNow(c.ctx, pool, number, now)
-		if err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintf(c.out, "the open periods of %d accounts have the new terms from now on; what was counted stays as it was counted\n", n)
+		_, _ = fmt.Fprintf(c.out, "the open periods of %d accounts have the new terms from now on; what was counted stays as it was counted\n", action.Accounts)
 	}
 	return nil
 }
 
-// applyNow changes the open periods of all accounts, one transaction each.
-func applyNow(ctx context.Context, db usage.DB, catalog int64, now time.Time) (int, error) {
-	const chunk = 1000
-	var n int
-	for last := int64(0); ; {
-		ids, err := usage.AccountIDs(ctx, db, last, chunk)
-		if err != nil || len(ids) == 0 {
-			return n, err
-		}
-		for _, id := range ids {
-			if err := usage.ApplyNow(ctx, db, id, catalog, now); err != nil {
-				return n, err
-			}
-			n, last = n+1, id
-		}
+// publish publishes a worker's plan file when it starts. A file that counts already is no change; what a worker before
+// left undone of its publication is done.
+func (d *desk) publish(c *call, catalog *plans.Catalog, file string) error {
+	latest, err := usage.LatestCatalog(c.ctx, d.pool)
+	if err != nil && !errors.Is(err, usage.ErrNoCatalog) {
+		return err
 	}
+	if latest.Hash == catalog.Hash() {
+		_, _, err = usage.Publish(c.ctx, d.pool, catalog, actor(), d.clock.Now())
+		return err
+	}
+	action := billing.PublishPlans{Catalog: catalog}
+	if _, err := d.biller.Do(c.ctx, &action, usage.By{Actor: actor(), Way: usage.WayCLI, Reason: "the plan file of a worker that starts"}); err != nil {
+		return err
+	}
+	if action.Changed {
+		c.logger.Info("published the plan file: open periods keep their terms, unless worker plans apply --now changes them", "catalog", action.Number, "file", file)
+	}
+	return nil
 }
 
 // actor names who runs a command, for the records that it leaves.

@@ -90,12 +90,8 @@ func (s *serveCmd) prepare(c *call, pool *pgxpool.Pool, catalog *plans.Catalog) 
 	if err := o.bill(c, client, s.secrets); err != nil {
 		return nil, err
 	}
-	number, changed, err := usage.Publish(c.ctx, pool, catalog, actor(), o.clock.Now())
-	if err != nil {
+	if err := o.publish(c, catalog, s.Plans); err != nil {
 		return nil, err
-	}
-	if changed {
-		c.logger.Info("published the plan file: open periods keep their terms, unless worker plans apply --now changes them", "catalog", number, "file", s.Plans)
 	}
 	o.admin = &admin{token: newToken(s.token), biller: o.biller, log: c.logger}
 	o.metrics, err = metrics.NewHTTP(metrics.New(o.state, c.logger))

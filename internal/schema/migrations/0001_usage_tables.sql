@@ -273,13 +273,13 @@ CREATE TABLE weir.history (
 CREATE TABLE weir.adjustments (
     id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     key     bigint NOT NULL REFERENCES weir.keys,
-    units   bigint NOT NULL CHECK (units <> 0),  -- negative: a refund
+    units   bigint NOT NULL,                     -- negative: a refund; 0: moved between the two
     free    bigint NOT NULL,                     -- what it did to each
     overage bigint NOT NULL,
     reason  text NOT NULL CHECK (reason <> ''),
     actor   text NOT NULL CHECK (actor <> ''),
     at      timestamptz NOT NULL,
-    CHECK (units = free + overage)
+    CHECK (units = free + overage AND (free <> 0 OR overage <> 0))
 );
 CREATE INDEX adjustments_key ON weir.adjustments (key);
 

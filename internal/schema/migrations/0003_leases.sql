@@ -123,6 +123,9 @@ BEGIN
         a.tight := true;
         s := weir.call_back(p_node, p_judge, p_key, v_room, p_n);
         a.others := s.others; a.silent := s.silent; a.bound := s.bound;
+        IF NOT s.others THEN
+            PERFORM weir.note_refusal(p_key, p_n);
+        END IF;
         a.used := weir.stored(p_key);
     ELSIF NOT v_strict AND v_room > 0 THEN
         a.got := greatest(0, least(p_want, v_room / (2 * p_nodes)));
@@ -382,6 +385,9 @@ BEGIN
         s := weir.call_back(0, p_judge, a.key, q.ceiling - q.granted, p_units);
         a.status := CASE WHEN s.silent THEN 'silent' WHEN s.others THEN 'wait' ELSE 'refused' END;
         a.bound := s.bound;
+        IF a.status = 'refused' THEN
+            PERFORM weir.note_refusal(a.key, p_units);
+        END IF;
         RETURN a;
     END IF;
     a.status := 'ok';

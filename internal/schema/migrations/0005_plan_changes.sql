@@ -16,6 +16,7 @@ BEGIN
     PERFORM weir.fold_account(p_account);
     PERFORM FROM weir.accounts a WHERE a.id = p_account FOR NO KEY UPDATE;
     PERFORM weir.catalog_gate(false);
+    PERFORM weir.note_plan(p_account, p_plan, p_quantity, p_anchor, p_months, p_until, p_now);
     UPDATE weir.accounts a SET plan = p_plan, quantity = p_quantity, anchor = p_anchor, months = coalesce(p_months, 1), plan_until = p_until
         WHERE a.id = p_account;
     SELECT * INTO v_cur FROM weir.periods p WHERE p.id = weir.period_at(p_account, p_now);
@@ -158,6 +159,7 @@ BEGIN
     PERFORM weir.catalog_gate(false);
     SELECT coalesce(array_agg(p.id ORDER BY p.id), '{}') INTO v_periods FROM weir.periods p
         WHERE p.account_id = p_account AND p.state = 'open' AND coalesce(p.cut, p.ends) > p_now;
+    PERFORM weir.note_terms(p_account, v_periods, p_catalog, p_now);
     UPDATE weir.periods p SET catalog = p_catalog WHERE p.id = ANY (v_periods)
         AND EXISTS (SELECT FROM weir.plan_terms t WHERE t.catalog = p_catalog AND t.plan = p.plan);
     FOREACH v_period IN ARRAY v_periods LOOP

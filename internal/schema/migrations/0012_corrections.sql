@@ -70,15 +70,19 @@ END $$;
 -- the keys as they were before the change.
 CREATE FUNCTION weir.forgive_upgrade(p_keys bigint[], p_included bigint[], p_now timestamptz) RETURNS void
     LANGUAGE sql VOLATILE AS $$
-    UPDATE weir.totals t SET free = t.free + m.units, overage = t.overage - m.units,
-        not_billable = t.not_billable - least(t.not_billable, m.units),
-        awaiting = least(t.awaiting, t.not_billable - least(t.not_billable, m.units))
-    FROM unnest(p_keys, p_included) AS b(key, included)
-    JOIN weir.keys k ON k.key = b.key
-    JOIN weir.totals x ON x.key = b.key
-    CROSS JOIN LATERAL (SELECT CASE WHEN k.included IS NULL THEN x.overage ELSE least(x.overage, greatest(0, k.included - x.free)) END AS units) m
-    WHERE t.key = b.key AND k.on_upgrade = 'forgive' AND m.units > 0
-      AND b.included IS NOT NULL AND (k.included IS NULL OR k.included > b.included)
+    WITH moved AS (
+        UPDATE weir.totals t SET free = t.free + m.units, overage = t.overage - m.units,
+            not_billable = t.not_billable - least(t.not_billable, m.units),
+            awaiting = least(t.awaiting, t.not_billable - least(t.not_billable, m.units))
+        FROM unnest(p_keys, p_included) AS b(key, included)
+        JOIN weir.keys k ON k.key = b.key
+        JOIN weir.totals x ON x.key = b.key
+        CROSS JOIN LATERAL (SELECT CASE WHEN k.included IS NULL THEN x.overage ELSE least(x.overage, greatest(0, k.included - x.free)) END AS units) m
+        WHERE t.key = b.key AND k.on_upgrade = 'forgive' AND m.units > 0
+          AND b.included IS NOT NULL AND (k.included IS NULL OR k.included > b.included)
+        RETURNING t.key, m.units)
+    INSERT INTO weir.adjustments (key, units, free, overage, reason, actor, at)
+    SELECT m.key, 0, m.units, -m.units, 'the upgrade forgives overage (on_upgrade)', 'weir', p_now FROM moved m
 $$;
 
 -- Periods whose confirmation did not come within 6 h of their start stop at what is included, and are found.

@@ -1,0 +1,191 @@
+package billing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/usage"
+)
+
+// ReleaseLate decides about held late usage: "invoice_item" puts it on an invoice, "forgive" writes it off, and
+// "credit_note" credits what was billed too much. What is not held any more is ErrNotHeld.
+type ReleaseLate struct {
+	ID     int64  `json:"id"`
+	Policy string `json:"policy"`
+
+	account string // whose it is, once it was found
+}
+
+func (a *ReleaseLate) about() (name, subject, account string) {
+	return "late release", "late usage " + units(a.ID), a.account
+}
+
+func (a *ReleaseLate) check(*Biller) error {
+	switch a.Policy {
+	case "invoice_item", "forgive", "credit_note":
+		return nil
+	}
+	return fmt.Errorf("%q is no decision about late usage: use invoice_item, forgive or credit_note", a.Policy)
+}
+
+func (a *ReleaseLate) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usage.By, now time.Time) (string, error) {
+	if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
+		return "", fmt.Errorf("release late usage %d: %w", a.ID, err)
+	}
+	var key, count int64
+	var segment *int64
+	err := tx.QueryRow(ctx, `SELECT l.key, l.units, l.segment, (SELECT x.account FROM weir.accounts x JOIN weir.keys k ON k.account_id = x.id WHERE k.key = l.key)
+		FROM weir.late l WHERE l.id = $1 AND l.state = 'held' FOR UPDATE`, a.ID).Scan(&key, &count, &segment, &a.account)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", fmt.Errorf("release late usage %d: %w", a.ID, ErrNotHeld)
+	}
+	if err != nil {
+		return "", fmt.Errorf("release late usage %d: %w", a.ID, err)
+	}
+	if a.Policy == "invoice_item" && segment == nil {
+		if segment, err = presentSegment(ctx, tx, key); err != nil {
+			return "", err
+		}
+	}
+	message := ""
+	switch {
+	case a.Policy == "forgive":
+		message = fmt.Sprintf("%s units of late usage are written off", grouped(count))
+		_, err = tx.Exec(ctx, `WITH l AS (UPDATE weir.late SET state = 'forgiven', policy = 'forgive', actor = $2, reason = $3, settled_at = $4 WHERE id = $1 RETURNING key, units)
+			INSERT INTO weir.forgiven (key, units, cause, actor, reason, at) SELECT key, units, 'late', $2, $3, $4 FROM l`, a.ID, by.Actor, by.Reason, now)
+	case a.Policy == "invoice_item" && count > 0 && segment != nil, a.Policy == "credit_note" && count < 0 && segment != nil:
+		message = fmt.Sprintf("%s units of late usage go on an invoice item", grouped(count))
+		if count < 0 {
+			message = fmt.Sprintf("%s units that were billed too much are credited", grouped(-count))
+		}
+		_, err = tx.Exec(ctx, `UPDATE weir.late SET state = 'stored', policy = $2, actor = $3, reason = $4, segment = $5, retry_at = '-infinity', error = NULL WHERE id = $1`,
+			a.ID, a.Policy, by.Actor, by.Reason, segment)
+	default:
+		return "", &permanentError{fmt.Errorf("release late usage %d: %q does not fit %d units: use invoice_item for late ones that have an item, credit_note for negative ones, or forgive", a.ID, a.Policy, count)}
+	}
+	if err == nil {
+		_, err = tx.Exec(ctx, "SELECT weir.book(ARRAY[$1::bigint], $2), weir.unfind('late_refused', $3, $4, $2), weir.unfind('late_deleted', $3, $4, $2)", key, now, units(a.ID), by.Actor)
+	}
+	if err != nil {
+		return "", fmt.Errorf("release late usage %d: %w", a.ID, err)
+	}
+	return message, b.nudge(ctx, tx, LateArgs{})
+}
+
+// MapCustomer maps an account to a customer at Stripe. What either was mapped to before is unmapped: the account's
+// segment ends, links keep their customer, and corrections go where the units went. The customer's subscriptions are
+// read soon after.
+type MapCustomer struct {
+	Account  string `json:"account"`
+	Customer string `json:"customer"`
+}
+
+func (a *MapCustomer) about() (name, subject, account string) { return "map", a.Account, a.Account }
+
+func (a *MapCustomer) check(*Biller) error {
+	if err := validAccount(a.Account); err != nil {
+		return fmt.Errorf("map account: %w", err)
+	}
+	if bounded(a.Customer) == "" || (!strings.HasPrefix(a.Customer, "cus_") && !strings.HasPrefix(a.Customer, "acct_")) {
+		return fmt.Errorf("map account %q: %q is no customer id: it begins with cus_", a.Account, a.Customer)
+	}
+	return nil
+}
+
+func (a *MapCustomer) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usage.By, now time.Time) (string, error) {
+	live := b.cfg.Stripe != nil && b.cfg.Stripe.Live()
+	return "mapped to " + a.Customer + ", whose subscriptions are read next", b.link(ctx, tx, a.Account, a.Customer, live, by.Way, by.Actor, true, now)
+}
+
+// UnmapCustomer takes an account's customer away: its segment ends, and what is counted from then on is billed to
+// nobody.
+type UnmapCustomer struct {
+	Account string `json:"account"`
+}
+
+func (a *UnmapCustomer) about() (name, subject, account string) { return "unmap", a.Account, a.Account }
+func (a *UnmapCustomer) check(*Biller) error                    { return validAccount(a.Account) }
+
+func (a *UnmapCustomer) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usage.By, now time.Time) (string, error) {
+	live := b.cfg.Stripe != nil && b.cfg.Stripe.Live()
+	id, err := usage.FindAccount(ctx, tx, a.Account, false, now)
+	if err != nil {
+		return "", fmt.Errorf("unmap account %q: %w", a.Account, err)
+	}
+	if _, err := tx.Exec(ctx, "SELECT weir.fold_account($1)", id); err != nil {
+		return "", fmt.Errorf("unmap account %q: %w", a.Account, err)
+	}
+	var customer string
+	err = tx.QueryRow(ctx, "SELECT customer FROM weir.customers WHERE account_id = $1 AND livemode = $2 FOR UPDATE", id, live).Scan(&customer)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", &permanentError{fmt.Errorf("unmap account %q: it is mapped to no customer of this mode", a.Account)}
+	}
+	if err != nil {
+		return "", fmt.Errorf("unmap account %q: %w", a.Account, err)
+	}
+	if err := unlink(ctx, tx, customer, id, by.Way, by.Actor, now); err != nil {
+		return "", err
+	}
+	return "unmapped from " + customer + ": what is counted from now on is on nobody's invoice", loseCustomer(ctx, tx, id, "it was unmapped from its customer "+customer, now)
+}
+
+// ClearFinding closes an open finding that a person has settled. One that is found again opens again.
+type ClearFinding struct {
+	Kind    string `json:"kind"`
+	Subject string `json:"subject"`
+
+	account string
+}
+
+func (a *ClearFinding) about() (name, subject, account string) {
+	return "clear finding", a.Kind + " " + a.Subject, a.account
+}
+
+func (a *ClearFinding) check(*Biller) error {
+	if a.Kind == "" || a.Subject == "" || len(a.Kind)+len(a.Subject) > 400 {
+		return errors.New("which finding is meant is not said")
+	}
+	return nil
+}
+
+func (a *ClearFinding) apply(ctx context.Context, _ *Biller, tx pgx.Tx, by usage.By, now time.Time) (string, error) {
+	err := tx.QueryRow(ctx, `UPDATE weir.findings f SET cleared_at = $3, cleared_by = $4 WHERE f.kind = $1 AND f.subject = $2 AND f.cleared_at IS NULL
+		RETURNING coalesce((SELECT x.account FROM weir.accounts x WHERE x.id = f.account_id), '')`, a.Kind, a.Subject, now, by.Actor).Scan(&a.account)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", fmt.Errorf("clear finding: no %s of %s is open: %w", a.Kind, a.Subject, usage.ErrNotFound)
+	}
+	if err != nil {
+		return "", fmt.Errorf("clear finding: %w", err)
+	}
+	return "the finding is cleared; it opens again where it is found again", nil
+}
+
+// GiveUpNode stops waiting for a reaped node whose journal is lost: what it had not flushed is gone.
+type GiveUpNode struct {
+	Node int64 `json:"node"`
+}
+
+func (a *GiveUpNode) about() (name, subject, account string) {
+	return "give up node", "node " + units(a.Node), ""
+}
+func (a *GiveUpNode) check(*Biller) error { return nil }
+
+func (a *GiveUpNode) apply(ctx context.Context, _ *Biller, tx pgx.Tx, _ usage.By, _ time.Time) (string, error) {
+	given, err := usage.GiveUp(ctx, tx, a.Node)
+	if err != nil {
+		return "", err
+	}
+	if given {
+		return "what the node flushed counts, what its journal may still hold does not", nil
+	}
+	state, err := usage.NodeState(ctx, tx, a.Node)
+	if err != nil {
+		return "", fmt.Errorf("node %d: %w", a.Node, err)
+	}
+	return "", &permanentError{fmt.Errorf("node %d is %s: only a reaped node can be given up", a.Node, state)}
+}
