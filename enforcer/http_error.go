@@ -3,6 +3,7 @@ package enforcer
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/weirhq/weir/internal/edge/problem"
 )
@@ -47,7 +48,8 @@ func faultOf(err error) *problem.Body {
 		return problem.New(http.StatusBadRequest, problem.UnknownFeature, "Unknown feature",
 			err.Error()+": use one of the plan file's features, or add it there and apply the file.")
 	case errors.Is(err, ErrInvalidAccount), errors.Is(err, ErrInvalidUnits), errors.Is(err, ErrInvalidKey):
-		return problem.New(http.StatusBadRequest, problem.InvalidRequest, "Invalid request", err.Error()+".")
+		message := strings.TrimSuffix(err.Error(), ": "+ErrInvalidUnits.Error()) // which is not what was wrong with 0 units
+		return problem.New(http.StatusBadRequest, problem.InvalidRequest, "Invalid request", message+".")
 	case errors.Is(err, ErrKeyConflict):
 		return problem.New(http.StatusConflict, problem.KeyConflict, "Idempotency key conflict",
 			err.Error()+": repeat the call as it was, or take a new key.")

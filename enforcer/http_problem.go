@@ -79,6 +79,8 @@ func (a Answers) quotaMessage(d *Decision) string {
 	feature := d.feature()
 	var m string
 	switch {
+	case d.Unlimited:
+		m = fmt.Sprintf("There is no limit on %s, but this call takes more units than a period can count.", feature)
 	case d.Terms != nil && d.Terms.BillsAbove && d.Remaining == 0:
 		m = fmt.Sprintf("The %d %s of this period and all that may be billed beyond them are used.", d.Limit, feature)
 	case d.Remaining > 0:

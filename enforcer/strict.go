@@ -22,7 +22,7 @@ func (e *Enforcer) ConsumeOnce(ctx context.Context, account, feature string, uni
 		return Decision{}, ErrInvalidKey
 	}
 	if units == 0 {
-		return Decision{}, fmt.Errorf("consume once: 0 units: %w", ErrInvalidUnits)
+		return Decision{}, fmt.Errorf("consume 0 units with an idempotency key: use 1 or more: %w", ErrInvalidUnits)
 	}
 	stop := time.NewTimer(e.cfg.MaxWait)
 	defer stop.Stop()

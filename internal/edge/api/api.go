@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -112,39 +113,45 @@ func (a *API) mux() http.Handler {
 	var auth, byFeature http.Handler
 	exact := make(map[string]http.Handler) // what most calls ask for needs no search
 	mux := http.NewServeMux()
-	for path, routes := range byPath {
-		if strings.HasPrefix(path, authPrefix) { // what follows is a client's path, which the mux would tidy up
-			byFeature = a.dispatch(path, routes)
+	for pattern, routes := range byPath {
+		if strings.HasPrefix(pattern, authPrefix) { // what follows is a client's pattern, which the mux would tidy up
+			byFeature = a.dispatch(pattern, routes)
 			continue
 		}
-		h := a.dispatch(path, routes)
-		if path == authPath {
+		h := a.dispatch(pattern, routes)
+		if pattern == authPath {
 			auth = h
 			continue
 		}
-		mux.Handle(path, h)
-		if !strings.Contains(path, "{") {
-			exact[path] = h
+		mux.Handle(pattern, h)
+		if !strings.Contains(pattern, "{") {
+			exact[pattern] = h
 		}
 	}
-	mux.Handle("/", a.measured("other", func(w http.ResponseWriter, r *http.Request) int {
+	other := a.measured("other", func(w http.ResponseWriter, r *http.Request) int {
 		if !a.token.admits(r) {
 			return unauthorized(w)
 		}
 		return fault(w, http.StatusNotFound, problem.NotFound, "Not found", "There is no such route. GET /openapi.json describes those that there are.")
-	}))
+	})
+	mux.Handle("/", other)
 	guarded := a.sameOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h := exact[r.URL.Path]; h != nil {
 			h.ServeHTTP(w, r)
 			return
 		}
+		// The mux would answer with a redirect, which few programs follow with their body.
+		if p := r.URL.EscapedPath(); path.Clean(p) != strings.TrimSuffix(p, "/") {
+			other.ServeHTTP(w, r)
+			return
+		}
 		mux.ServeHTTP(w, r)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch path := r.URL.Path; { // the first two carry the headers of a client, whose call it is not
-		case path == authPath:
+		switch p := r.URL.Path; { // the first two carry the headers of a client, whose call it is not
+		case p == authPath:
 			auth.ServeHTTP(w, r)
-		case strings.HasPrefix(path, authPrefix):
+		case strings.HasPrefix(p, authPrefix):
 			byFeature.ServeHTTP(w, r)
 		default:
 			guarded.ServeHTTP(w, r)

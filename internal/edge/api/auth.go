@@ -36,7 +36,7 @@ func (c *authCall) asksQuota() bool { return c.Account != "" && c.Units != 0 }
 func (a *API) auth(w http.ResponseWriter, r *http.Request) int {
 	q, err := a.questions.of(r.URL.RawQuery)
 	if err != nil {
-		return invalid(w, err.Error())
+		return invalid(w, sentence(err))
 	}
 	return a.ask(w, r, q)
 }
@@ -51,7 +51,7 @@ func (a *API) authByPath(w http.ResponseWriter, r *http.Request) int {
 func (a *API) ask(w http.ResponseWriter, r *http.Request, q *question) int {
 	c := authCall{Call: q.call, nginx: q.nginx}
 	if err := q.about(r, &c.Call); err != nil {
-		return invalid(w, err.Error())
+		return invalid(w, sentence(err))
 	}
 	ctx := r.Context()
 	var v verdict

@@ -105,12 +105,12 @@ func TestAWrongQuestionIsToldToTheProxy(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, testPlans)
 	for query, want := range map[string]string{
-		"":                             "needs a feature in its query",
+		"":                             "needs a feature",
 		"feature=nothing":              "no plan knows this feature",
 		"feature=events&units=-1":      "use a whole number",
 		"feature=events&units=x":       "use a whole number",
 		"feature=events&nginx=maybe":   "use 1 or 0",
-		"feature=events&account=acme":  `"account" is unknown in the query`,
+		"feature=events&account=acme":  `has "account", which is unknown`,
 		"feature=events&feature=other": "2 times",
 		"feature=%zz":                  "can't be read",
 	} {

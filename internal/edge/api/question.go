@@ -67,14 +67,14 @@ func readQuestion(query string) (*question, error) {
 	q := &question{call: wire.Call{Units: 1, Rate: true}, accountHeader: accountHeader}
 	for name, all := range values {
 		if len(all) > 1 {
-			return nil, fmt.Errorf("%.40q is in the query of /v1/auth %d times", name, len(all))
+			return nil, fmt.Errorf("the query of /v1/auth has %.40q %d times: give each once", name, len(all))
 		}
 		if err := q.set(name, all[0]); err != nil {
 			return nil, err
 		}
 	}
 	if q.call.Feature == "" {
-		return nil, errors.New("/v1/auth needs a feature in its query: /v1/auth?feature=events")
+		return nil, errors.New("the query of /v1/auth needs a feature: /v1/auth?feature=events")
 	}
 	return q, nil
 }
@@ -89,17 +89,17 @@ func (q *question) set(name, value string) (err error) {
 		q.callerHeader = value
 	case "units":
 		if q.call.Units, err = strconv.ParseInt(value, 10, 64); err != nil || q.call.Units < 0 {
-			return fmt.Errorf("units is %.40q in the query of /v1/auth: use a whole number", value)
+			return fmt.Errorf("the query of /v1/auth has %.40q for units: use a whole number", value)
 		}
 	case "rate":
 		q.call.Rate, err = strconv.ParseBool(value)
 	case "nginx":
 		q.nginx, err = strconv.ParseBool(value)
 	default:
-		return fmt.Errorf("%.40q is unknown in the query of /v1/auth: it takes feature, units, account_header, caller_header, rate, nginx", name)
+		return fmt.Errorf("the query of /v1/auth has %.40q, which is unknown: it takes feature, units, account_header, caller_header, rate, nginx", name)
 	}
 	if err != nil {
-		return fmt.Errorf("%s is %.40q in the query of /v1/auth: use 1 or 0", name, value)
+		return fmt.Errorf("the query of /v1/auth has %.40q for %s: use 1 or 0", value, name)
 	}
 	return nil
 }

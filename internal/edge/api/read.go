@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/weirhq/weir/internal/edge/problem"
 	"github.com/weirhq/weir/internal/edge/wire"
@@ -46,6 +47,9 @@ func (a *API) parse(w http.ResponseWriter, r *http.Request, s *scratch, shape wi
 	calls, list, err := wire.Parse(s.calls, s.in, shape)
 	if err != nil {
 		clear(s.calls[:cap(s.calls)]) // how many were read is not told
+		if len(r.Header["Content-Encoding"]) > 0 {
+			return false, invalid(w, "The body can't be used: it came with Content-Encoding, which this server does not undo: send it as it is.")
+		}
 		return false, invalid(w, "The body can't be used: "+err.Error()+".")
 	}
 	s.calls = calls
@@ -72,6 +76,12 @@ func unreadable(err error) string {
 		return "The body did not arrive in time: send it at once."
 	}
 	return "The body ends too early: its length and Content-Length differ, or the connection was lost."
+}
+
+// sentence is an error for people.
+func sentence(err error) string {
+	s := err.Error()
+	return strings.ToUpper(s[:1]) + s[1:] + "."
 }
 
 func invalid(w http.ResponseWriter, message string) int {

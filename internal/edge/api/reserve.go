@@ -23,6 +23,9 @@ func (a *API) reserve(w http.ResponseWriter, r *http.Request) int {
 	if status != 0 {
 		return status
 	}
+	if len(r.Header["Idempotency-Key"]) > 0 {
+		return invalid(w, "A reservation takes no Idempotency-Key: sent again, it sets units aside again, and what is not settled goes back by itself. Leave the header out.")
+	}
 	c := &s.calls[0]
 	var v verdict
 	if a.rate(r.Context(), c, &v); v.err != nil || v.tooFast() {

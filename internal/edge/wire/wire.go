@@ -107,6 +107,9 @@ func (p *parser) body() (calls []Call, list bool, fault *Error) {
 	case 0:
 		return nil, false, p.fault("the body is empty: send a JSON object")
 	}
+	if bytes.HasPrefix(p.b[p.i:], []byte("\ufeff")) {
+		return nil, false, p.fault("the body begins with a byte order mark: send it without")
+	}
 	return nil, false, p.fault("the body is no JSON object")
 }
 

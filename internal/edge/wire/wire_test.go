@@ -38,6 +38,7 @@ func TestAFaultIsNamedWithItsPlace(t *testing.T) {
 	one := `{"account":"a","feature":"f"}`
 	for body, want := range map[string]string{
 		"":                              "line 1, column 1: the body is empty: send a JSON object",
+		"\ufeff{}":                      "line 1, column 1: the body begins with a byte order mark: send it without",
 		"null":                          "line 1, column 1: the body is no JSON object",
 		"{":                             `line 1, column 2: a member's name in quotes is expected`,
 		"{}":                            `line 1, column 3: the member "account" is missing`,
