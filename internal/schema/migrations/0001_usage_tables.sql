@@ -153,7 +153,7 @@ CREATE TABLE weir.quotas (
     granted      bigint NOT NULL DEFAULT 0,
     strict_until timestamptz NOT NULL DEFAULT '-infinity',
     ended        boolean NOT NULL DEFAULT false
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
 CREATE TABLE weir.leases (
     key   bigint NOT NULL REFERENCES weir.keys ON DELETE CASCADE,
@@ -162,7 +162,7 @@ CREATE TABLE weir.leases (
     lim   bigint NOT NULL DEFAULT 0,
     tight boolean NOT NULL DEFAULT false,
     PRIMARY KEY (key, node)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 -- For who walks a node's rows, and says so: an index on (node, key) would do for other look-ups too, and a plan that was
 -- made while the table was empty might keep to it.
 CREATE INDEX leases_node ON weir.leases ((node + 0), (key + 0));
@@ -208,13 +208,14 @@ INSERT INTO weir.nodes (id, state, name, sealed, started_at) VALUES
     (0, 'internal', 'database', 'infinity', '-infinity'),
     (-1, 'internal', 'retired', 'infinity', '-infinity');
 
--- A fold may move every row of a page at once; half of each page is left free, so that all updates are HOT.
+-- A fold may move every row of a page at once; half of each page is left free, so that all updates are HOT and the next
+-- one cleans up after the last. Where a transaction that stays open keeps that from happening, vacuum comes early after it.
 CREATE TABLE weir.done (
     key  bigint NOT NULL REFERENCES weir.keys ON DELETE CASCADE,
     node bigint NOT NULL,
     used bigint NOT NULL,
     PRIMARY KEY (key, node)
-) WITH (fillfactor = 45);
+) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX done_node ON weir.done ((node + 0), (key + 0));  -- as leases_node
 
 -- No foreign keys: a bad row must be parked by the fold, never refused to a node. No primary key either: only the fold
@@ -224,7 +225,7 @@ CREATE TABLE weir.inbox (
     key  bigint NOT NULL,
     upto bigint NOT NULL,
     at   timestamptz NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000);
 CREATE INDEX inbox_key ON weir.inbox (key);
 
@@ -260,7 +261,7 @@ CREATE TABLE weir.totals (
     adjusted     bigint NOT NULL DEFAULT 0,
     carried      bigint NOT NULL DEFAULT 0,
     CHECK (used >= 0 AND free >= 0 AND overage >= 0 AND awaiting BETWEEN 0 AND not_billable AND not_billable <= overage)
-) WITH (fillfactor = 45);
+) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
 CREATE TABLE weir.history (
     key     bigint NOT NULL REFERENCES weir.keys ON DELETE CASCADE,
@@ -268,7 +269,7 @@ CREATE TABLE weir.history (
     used    bigint NOT NULL DEFAULT 0,
     overage bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (key, day)
-) WITH (fillfactor = 45);
+) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
 CREATE TABLE weir.adjustments (
     id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
