@@ -17,6 +17,7 @@ RACE ?=
 BENCH ?= .
 BENCHTIME ?= 200ms
 FUZZTIME ?= 10s
+KEEP ?=
 TIMEOUT ?= 15m
 
 .PHONY: help
@@ -69,11 +70,8 @@ growth: setup ## Start-up, memory and flush time from 1,000 accounts up (ARGS="-
 	cd bench && go run ./growth $(ARGS)
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target briefly (FUZZTIME=10s)
-	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
-		for name in $$(grep -h '^func Fuzz' $$pkg/*_test.go | sed 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/'); do \
-			echo "$$pkg $$name"; go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
-		done; done
+fuzz: ## Run every fuzz target briefly (FUZZTIME=10s; KEEP=20 keeps what it found in testdata/fuzz)
+	@FUZZTIME=$(FUZZTIME) KEEP=$(KEEP) scripts/fuzz
 
 .PHONY: lint
 lint: ## Check style and the rules of the layout; the nested modules are vetted
@@ -87,8 +85,12 @@ fmt: ## Format the code
 	$(TOOL) golangci-lint fmt
 
 .PHONY: vuln
-vuln: ## Look for known vulnerabilities (asks vuln.go.dev)
-	$(TOOL) govulncheck ./...
+vuln: ## Look for known vulnerabilities (vuln.go.dev, or its database from the Go module proxy)
+	@scripts/vuln
+
+.PHONY: licences
+licences: ## Write docs/licences.md from the licence files of all dependencies
+	go test -count=1 ./internal/licences -update
 
 .PHONY: build
 build: ## Build the programs into bin/

@@ -100,7 +100,7 @@ func retryAfter(err error) time.Duration {
 	var se *stripe.Error
 	if errors.As(err, &se) && se.LastResponse != nil {
 		if s, err := strconv.Atoi(se.LastResponse.Header.Get("Retry-After")); err == nil && s > 0 {
-			return min(time.Duration(s)*time.Second, 30*time.Second)
+			return time.Duration(min(s, 30)) * time.Second
 		}
 	}
 	return time.Second

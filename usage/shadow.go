@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/shopspring/decimal"
 )
 
 // MaxShadowed bounds the rows of one Shadowed report.
@@ -20,16 +21,20 @@ type ShadowTotal struct {
 	Included *int64 // nil: unlimited
 	Used     int64
 	Passed   int64 // that would have been refused under the terms as they stand
+	Billed   int64 // overage that the terms admit and bill
+	// UnitAmount is the price of a unit in the currency's minor units; not valid: it is not known yet.
+	UnitAmount decimal.NullDecimal
 }
 
 // Shadowed lists the keys of accounts and plans in shadow mode whose period ends after an instant and that passed units
-// which would have been refused: the most first, at most MaxShadowed. Nothing has to be recorded for it: what was
+// which would have been refused, or are overage: the most refused first, at most MaxShadowed. Nothing has to be recorded for it: what was
 // counted beyond the included units and the overage that the terms admit is what would have been refused, call sizes
 // aside.
 func Shadowed(ctx context.Context, db DB, after time.Time) ([]ShadowTotal, error) {
 	rows, err := db.Query(ctx, `
-		SELECT x.account, x.feature, x.plan, x.starts, x.ends, x.included, x.used, x.passed FROM (
-			SELECT a.account, f.name AS feature, p.plan, p.starts, p.ends, k.included, t.used + t.adjusted AS used,
+		SELECT x.account, x.feature, x.plan, x.starts, x.ends, x.included, x.used, x.passed, x.overage - x.passed AS billed, x.unit_amount FROM (
+			SELECT a.account, f.name AS feature, p.plan, p.starts, p.ends, k.included, t.used + t.adjusted AS used, k.unit_amount,
+			       CASE WHEN k.in_plan THEN t.overage ELSE t.free + t.overage END AS overage,
 			       CASE WHEN NOT k.in_plan THEN t.free + t.overage
 			            WHEN weir.overage_open(k.on_exceeded, k.billability, k.when_not_billable)
 			            THEN greatest(0, t.overage - least(coalesce(k.maximum, weir.boundless()), coalesce(k.spending_cap, weir.boundless())))
@@ -42,7 +47,7 @@ func Shadowed(ctx context.Context, db DB, after time.Time) ([]ShadowTotal, error
 			JOIN weir.catalogs c ON c.number = p.catalog
 			WHERE p.state <> 'void' AND p.ends > $1
 			  AND (a.shadow OR coalesce((c.body -> 'plans' -> p.plan ->> 'shadow')::boolean, false))) x
-		WHERE x.passed > 0 ORDER BY x.passed DESC, x.account, x.feature, x.starts LIMIT $2`, after, MaxShadowed)
+		WHERE x.overage > 0 ORDER BY x.passed DESC, x.overage DESC, x.account, x.feature, x.starts LIMIT $2`, after, MaxShadowed)
 	if err != nil {
 		return nil, wrap("list what shadow mode let pass", err)
 	}

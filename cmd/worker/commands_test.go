@@ -101,6 +101,27 @@ func TestShadowModeIsReported(t *testing.T) {
 	require.Equal(t, "acme", all[0].Account)
 	require.EqualValues(t, 125, all[0].Used)
 	require.EqualValues(t, 25, all[0].Refused)
+	require.Nil(t, all[0].Lost, "the plan has no price for them")
+
+	// An account that is billed: what it would pay.
+	p.do("shadow", "oak")
+	oak, err := usage.FindAccount(t.Context(), db, "oak", false, now)
+	require.NoError(t, err)
+	_, err = usage.ApplyPlan(t.Context(), db, oak, usage.PlanState{
+		Plan: "pro", Quantity: 1, Anchor: now, Months: 1, Starts: now, Ends: now.AddDate(0, 1, 0), Billable: []string{"events"},
+	}, now)
+	require.NoError(t, err)
+	a = spend(t, p.env["DATABASE_URL"], "oak", 2_234)
+	require.True(t, a.Admitted())
+	_, err = usage.Fold(t.Context(), db, 100)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(p.do("--json", "usage", "shadow")), &all))
+	require.Len(t, all, 2)
+	require.EqualValues(t, 0, all[1].Refused)
+	require.EqualValues(t, 1_234, all[1].Billed)
+	require.Equal(t, "0.49", *all[1].Amount)
+	require.Contains(t, p.do("usage", "shadow"), "0.49 USD")
+	p.do("shadow", "--off", "oak")
 	p.do("shadow", "--off", "acme")
 	require.JSONEq(t, "[]", p.do("--json", "usage", "shadow"))
 	p.mustFail(exitFailed, "shadow", "--off", "nobody")

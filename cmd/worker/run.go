@@ -40,6 +40,7 @@ type commands struct {
 	Link     linkCmd     `cmd:"" help:"Print a link to an account's usage page."`
 	Shadow   shadowCmd   `cmd:"" help:"Let an account pass whatever its plan says, and record it: for a first rollout."`
 	Map      mapCmd      `cmd:"" help:"Map an account to its Stripe customer."`
+	Forget   forgetCmd   `cmd:"" help:"Take away what says who an account was. What was counted and billed stays."`
 	Settle   settleCmd   `cmd:"" help:"Report all that an account used, before its subscription is changed or cancelled."`
 
 	Sync        syncCmd        `cmd:"" help:"Read subscriptions at Stripe again: of one account, or of all that changed."`

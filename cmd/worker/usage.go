@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -80,9 +81,13 @@ type shadowJSON struct {
 	Included *int64    `json:"included"` // null: unlimited
 	Used     int64     `json:"used"`
 	Refused  int64     `json:"would_have_been_refused"`
+	Billed   int64     `json:"would_be_billed"`
+	Amount   *string   `json:"amount"` // of what would be billed, in whole units of the currency; null: the price is not known
+	Lost     *string   `json:"amount_refused"`
+	Currency string    `json:"currency,omitempty"`
 }
 
-// Run prints what shadow mode let pass.
+// Run prints what shadow mode let pass, and what it is worth at the prices as they stand.
 func (u usageShadowCmd) Run(c *call) error {
 	pool, err := c.openMigrated()
 	if err != nil {
@@ -98,14 +103,22 @@ func (u usageShadowCmd) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	rows, out := [][]string{{"account", "plan", "feature", "period", "used", "included", "would have been refused"}}, []shadowJSON{}
+	var currency string
+	if last, err := usage.LatestCatalog(c.ctx, pool); err == nil {
+		currency = last.Catalog.Currency()
+	} else if !errors.Is(err, usage.ErrNoCatalog) {
+		return err
+	}
+	rows, out := [][]string{{"account", "plan", "feature", "period", "used", "included", "would have been refused", "worth", "would be billed", "amount"}}, []shadowJSON{}
 	for _, s := range all {
 		included := "unlimited"
 		if s.Included != nil {
 			included = count(*s.Included)
 		}
-		rows = append(rows, []string{s.Account, s.Plan, s.Feature, day(s.Starts) + " – " + day(s.Ends), count(s.Used), included, count(s.Passed)})
-		out = append(out, shadowJSON{s.Account, s.Feature, s.Plan, s.Starts.UTC(), s.Ends.UTC(), s.Included, s.Used, s.Passed})
+		amount, lost := worth(s.Billed, s.UnitAmount, currency), worth(s.Passed, s.UnitAmount, currency)
+		rows = append(rows, []string{s.Account, s.Plan, s.Feature, day(s.Starts) + " – " + day(s.Ends), count(s.Used), included,
+			count(s.Passed), orUnknown(lost, currency), count(s.Billed), orUnknown(amount, currency)})
+		out = append(out, shadowJSON{s.Account, s.Feature, s.Plan, s.Starts.UTC(), s.Ends.UTC(), s.Included, s.Used, s.Passed, s.Billed, amount, lost, currency})
 	}
 	if len(all) == 0 {
 		return c.print(out, line("shadow mode let nothing pass that would have been refused"))

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/shopspring/decimal"
+	"github.com/stretchr/testify/require"
+)
+
+func TestUnitsAreWorthWhatAnInvoiceLineSays(t *testing.T) {
+	t.Parallel()
+	price := func(s string) decimal.NullDecimal { return decimal.NullDecimal{Decimal: decimal.RequireFromString(s), Valid: true} }
+	for _, c := range []struct {
+		units          int64
+		unit, currency string
+		want           string
+	}{
+		{234_567, "0.04", "usd", "93.83"}, {0, "0.04", "usd", "0.00"}, {5, "0.1", "jpy", "1"}, {1_000, "0.0004", "usd", "0.00"}, {1_250, "0.0004", "usd", "0.01"},
+	} {
+		require.Equal(t, c.want, *worth(c.units, price(c.unit), c.currency), c)
+	}
+	require.Nil(t, worth(1, decimal.NullDecimal{}, "usd"))
+	require.Nil(t, worth(1, price("1"), ""))
+	require.Equal(t, "no price known", orUnknown(nil, "usd"))
+}
