@@ -51,9 +51,9 @@ func (b *Biller) credit(ctx context.Context, c *Client, l *lateRow) error {
 			form.Add("credit_amount", units(amount))
 		}
 		n, _, err := call[creditNote](ctx, c, request{
-			method: http.MethodPost, path: "/v1/credit_notes", form: form, idempotency: l.WeirID + ":" + units(int64(l.Attempts)),
+			method: http.MethodPost, path: "/v1/credit_notes", form: form, idempotency: l.key("credit"),
 		})
-		if err != nil {
+		if l.heard(err); err != nil {
 			return fmt.Errorf("credit late row %d: %w", l.ID, err)
 		}
 		object = n.ID

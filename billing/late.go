@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	lateHold = 2 * time.Minute // wall: for how long one worker has a late row
-	lateMost = 50              // rows in one pass
+	lateHold  = 5 * time.Minute // wall: for how long one worker has a late row
+	lateStart = 3 * time.Minute // no row of a claim is begun later than this: its calls end within the hold
+	lateMost  = 50              // rows in one pass
 )
 
 // lateRow is usage that missed its invoice and is to be put on one, or, negative, to be credited.
@@ -23,7 +24,7 @@ type lateRow struct {
 	Key                                           int64
 	Units                                         int64
 	Policy, WeirID                                string
-	Attempts                                      int32
+	Attempts, Answers                             int32
 	Customer, Subscription, Product, Currency     string
 	TaxBehavior                                   string
 	UnitAmount                                    decimal.Decimal
@@ -33,6 +34,21 @@ type lateRow struct {
 	CreditInvoice, CreditLine, CreditInvoiceState string
 	CreditQuantity, CreditAmount                  int64
 	CreditBefore                                  int64 // units of the line that no earlier row credits
+
+	answered bool // Stripe answered what was to be made
+}
+
+// heard notes whether Stripe answered a call that makes something.
+func (l *lateRow) heard(err error) {
+	status, _ := statusOf(err)
+	l.answered = err == nil || status != 0
+}
+
+// key is the Idempotency-Key of what is made for a row. An attempt that was never answered may still be under way: its
+// key is used again, so that Stripe does not do it twice. One that was answered, if only by a 500 that is kept for a
+// day, is over, and the look-up by weir_id finds what it did.
+func (l *lateRow) key(what string) string {
+	return l.WeirID + ":" + what + ":" + units(int64(l.Answers))
 }
 
 // Late puts stored late usage on invoices, and credits what was billed too much. Each row is looked up at Stripe by its
@@ -45,12 +61,16 @@ func (b *Biller) Late(ctx context.Context) error {
 	if stopped, err := b.isStopped(ctx); err != nil || stopped {
 		return err
 	}
+	begun := time.Now()
 	rows, err := b.claimLate(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for i := range rows {
+		if time.Since(begun) > lateStart {
+			break // the rest is taken again when its hold is over
+		}
 		if err := b.lateOne(ctx, c, &rows[i]); err != nil {
 			errs = append(errs, b.lateFailed(context.WithoutCancel(ctx), &rows[i], err))
 		}
@@ -73,7 +93,7 @@ func (b *Biller) claimLate(ctx context.Context) ([]lateRow, error) {
 			SELECT l.id FROM weir.late l WHERE l.state = 'stored' AND l.policy IN ('invoice_item', 'credit_note') AND l.retry_at <= clock_timestamp()
 			ORDER BY l.id LIMIT $1 FOR UPDATE SKIP LOCKED),
 		mine AS (UPDATE weir.late l SET attempts = l.attempts + 1, retry_at = clock_timestamp() + $2 FROM due WHERE l.id = due.id RETURNING l.*)
-		SELECT m.id, m.key, m.units, m.policy, m.weir_id, m.attempts, s.customer, s.subscription, coalesce(s.product, ''), s.currency,
+		SELECT m.id, m.key, m.units, m.policy, m.weir_id, m.attempts, m.answers, s.customer, s.subscription, coalesce(s.product, ''), s.currency,
 			coalesce(s.tax_behavior, ''), coalesce(s.unit_amount, k.unit_amount, 0)::text, p.starts, p.ends, u.ended_at IS NOT NULL,
 			coalesce((SELECT i.invoice FROM weir.invoices i WHERE i.subscription = s.subscription AND i.status = 'draft' AND i.currency = s.currency
 			          ORDER BY i.created DESC LIMIT 1), ''),
@@ -133,7 +153,7 @@ func (b *Biller) lateFailed(ctx context.Context, l *lateRow, cause error) error 
 		state = "held"
 	}
 	_, err := b.db.Exec(ctx, `UPDATE weir.late SET error = left($2, 500), state = CASE WHEN state = 'stored' THEN $3 ELSE state END,
-		retry_at = clock_timestamp() + least(interval '30 s', interval '1 s' * power(2, least(attempts, 5))) WHERE id = $1`, l.ID, cause.Error(), state)
+		answers = answers + CASE WHEN $4 THEN 1 ELSE 0 END, retry_at = clock_timestamp() + least(interval '30 s', interval '1 s' * power(2, least(attempts, 5))) WHERE id = $1`, l.ID, cause.Error(), state, l.answered)
 	if err != nil {
 		return fmt.Errorf("store late row %d: %w", l.ID, err)
 	}
@@ -192,11 +212,11 @@ func (b *Biller) invoiceFor(ctx context.Context, c *Client, l *lateRow) (string,
 		}
 	}
 	inv, _, err := call[invoice](ctx, c, request{
-		method: http.MethodPost, path: "/v1/invoices", idempotency: l.WeirID + ":invoice:" + units(int64(l.Attempts)),
+		method: http.MethodPost, path: "/v1/invoices", idempotency: l.key("invoice"),
 		form: values("customer", l.Customer, "currency", l.Currency, "auto_advance", "true", "pending_invoice_items_behavior", "exclude",
 			"description", "Usage after the end of the subscription", "metadata[weir_id]", l.WeirID),
 	})
-	if err != nil {
+	if l.heard(err); err != nil {
 		return "", fmt.Errorf("make an invoice for late row %d: %w", l.ID, err)
 	}
 	return inv.ID, nil
@@ -220,9 +240,9 @@ func createInvoiceItem(ctx context.Context, c *Client, l *lateRow, invoice strin
 		form.Add("subscription", l.Subscription)
 	}
 	it, _, err := call[invoiceItem](ctx, c, request{
-		method: http.MethodPost, path: "/v1/invoiceitems", form: form, idempotency: l.WeirID + ":" + units(int64(l.Attempts)),
+		method: http.MethodPost, path: "/v1/invoiceitems", form: form, idempotency: l.key("item"),
 	})
-	if err != nil {
+	if l.heard(err); err != nil {
 		return "", fmt.Errorf("make an invoice item of late row %d: %w", l.ID, err)
 	}
 	return it.ID, nil

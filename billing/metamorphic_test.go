@@ -43,15 +43,16 @@ func newScript(r *rand.Rand, accounts int) script {
 }
 
 // The same admitted units, flushed at other times, in other orders, twice, by other nodes, under crashes of the worker:
-// the same invoices.
+// the same invoices. WEIR_CHAOS=1 compares more variants of more accounts, WEIR_SEED repeats a run.
 func TestTheSameUnitsGiveTheSameInvoices(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	const accounts = 3
+	seed, accounts, variants := seeded(t), 3, 3
+	if chaos() {
+		accounts, variants = 8, 8
+	}
 	s := newScript(rand.New(rand.NewPCG(seed, 1)), accounts)
 	var first []string
-	for variant := range 3 {
+	for variant := range variants {
 		t.Run(fmt.Sprint(variant), func(t *testing.T) { // one after the other: each is compared with the first
 			got := play(t, s, accounts, variant, rand.New(rand.NewPCG(seed, uint64(variant)+2)))
 			require.NotEmpty(t, got)

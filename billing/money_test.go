@@ -1,6 +1,7 @@
 package billing_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -388,4 +389,64 @@ func TestNothingIsReportedWhileTwoItemsWouldBillIt(t *testing.T) {
 	w.advance(w.sim.Now().Add(2*time.Hour), time.Hour)
 	require.EqualValues(t, 200, w.reported(customer))
 	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.segments"))
+}
+
+// Summaries that were read before an attempt, or while it is under way, do not prove that it was not taken.
+func TestASummaryFromBeforeAnAttemptProvesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	busy := w.sim.Faults().Inject(post(stripesim.RateLimited("endpoint-rate"), 0))
+	customer, _ := w.over("acme", 40)
+	w.hour()
+	require.Equal(t, "stored", w.states())
+	require.NoError(t, w.sim.Advance(t.Context(), w.sim.Now().Add(25*time.Hour)))
+	w.patience()
+	busy.Remove()
+	slow := w.sim.Faults().Inject(post(stripesim.StallBefore(30*time.Second), 1))
+	done := make(chan error, 1)
+	go func() { done <- w.biller(w.db).Report(t.Context()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, slow.Wait(ctx, 1))
+	for range 3 { // each an hour after the other, and the attempt is under way all the time
+		require.NoError(t, w.b.Reconcile(t.Context()))
+		require.NoError(t, w.sim.Advance(t.Context(), w.sim.Now().Add(61*time.Minute)))
+	}
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.reports"), "nothing was replaced")
+	slow.Release()
+	require.NoError(t, <-done)
+	w.patience()
+	w.work()
+	require.EqualValues(t, 40, w.reported(customer))
+}
+
+// The call that makes an invoice item hangs, and its worker gives up: another one makes no second item.
+func TestALateItemWhoseCallHangsIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{file: replace(planFile, "prices: [pro_monthly]", "prices: [pro_monthly]\n    late: invoice_item")})
+	customer, key := w.over("acme", 40)
+	w.toEnd()
+	w.lateBy(key, 7_000)
+	slow := w.sim.Faults().Inject(stripesim.Match{Method: "POST", Path: "/v1/invoiceitems", Count: 1}, stripesim.StallBefore(30*time.Second))
+	ctx, kill := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.biller(w.db).Late(ctx) }()
+	waiting, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, slow.Wait(waiting, 1))
+	kill()
+	<-done // it was killed: what it says does not matter
+	w.patience()
+	_ = w.b.Late(t.Context()) // refused while the first is under way
+	slow.Release()
+	require.Eventually(t, func() bool {
+		w.patience()
+		return w.b.Late(t.Context()) == nil && w.text("SELECT state FROM weir.late") == "sent"
+	}, 20*time.Second, 10*time.Millisecond)
+	items := w.api.InvoiceItems.List(&stripe.InvoiceItemListParams{Customer: stripe.String(customer)})
+	n := 0
+	for items.Next() {
+		n++
+	}
+	require.Equal(t, 1, n)
 }

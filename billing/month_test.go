@@ -2,17 +2,20 @@ package billing_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"regexp"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/stripe/stripe-go/v79"
 
+	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/internal/stripesim"
 	"github.com/weirhq/weir/usage"
 )
@@ -20,7 +23,7 @@ import (
 // op is something that happened to an account: units that were admitted, or a plan that came into force.
 type op struct {
 	at       time.Time
-	units    int64
+	units    int64     // below 0: a refund
 	included int64     // of the plan from here on; -1: no change
 	known    time.Time // when the database had it
 }
@@ -39,6 +42,7 @@ type tenant struct {
 type months struct {
 	*world
 	r       *rand.Rand
+	second  *billing.Biller // of another worker process
 	tenants []*tenant
 	waiting map[*tenant][]int64 // keys counted on the slow node and not flushed
 	lines   int                 // metered lines that were compared
@@ -48,17 +52,12 @@ type months struct {
 // WEIR_CHAOS=1 runs it with 200 accounts, WEIR_SEED repeats a run.
 func TestMonthsInSeconds(t *testing.T) {
 	t.Parallel()
-	accounts, seed := 8, uint64(time.Now().UnixNano())
-	if os.Getenv("WEIR_CHAOS") == "1" {
+	accounts, seed := 8, seeded(t)
+	if chaos() {
 		accounts = 200
 	}
-	if s := os.Getenv("WEIR_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-		seed = n
-	}
-	t.Logf("WEIR_SEED=%d", seed)
 	m := &months{world: newWorld(t, setup{sim: stripesim.Config{Seed: seed}}), r: rand.New(rand.NewPCG(seed, 1)), waiting: map[*tenant][]int64{}}
+	m.second = m.biller(m.db)
 	m.faults()
 	for i := range accounts {
 		m.tenants = append(m.tenants, m.newTenant(fmt.Sprintf("tenant-%d", i)))
@@ -82,6 +81,21 @@ func TestMonthsInSeconds(t *testing.T) {
 	require.NoError(t, m.b.Sweep(t.Context()))
 	m.step(time.Hour)
 	m.verify()
+}
+
+func chaos() bool { return os.Getenv("WEIR_CHAOS") == "1" }
+
+// seeded is the seed of a random test: WEIR_SEED, or a new one. It is printed.
+func seeded(t *testing.T) uint64 {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("WEIR_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+		seed = n
+	}
+	t.Logf("WEIR_SEED=%d", seed)
+	return seed
 }
 
 func (m *months) newTenant(name string) *tenant {
@@ -167,6 +181,8 @@ func (m *months) live() {
 			m.cancel(t)
 		case x < 70:
 			m.flushLate(t)
+		case x < 74:
+			m.refund(t)
 		}
 	}
 	if m.r.IntN(12) == 0 {
@@ -230,6 +246,21 @@ func (m *months) isKnown(t *tenant) {
 			t.ops[i].known = m.sim.Now()
 		}
 	}
+}
+
+// refund takes units back, with nothing of the account in flight.
+func (m *months) refund(t *tenant) {
+	if t.ended {
+		return
+	}
+	m.flushLate(t)
+	n := 1 + m.r.Int64N(300)
+	_, err := m.b.Adjust(m.Context(), t.name, "events", m.sim.Now(), -n, "tester", "a refund")
+	if errors.Is(err, usage.ErrRefund) {
+		return // less is counted
+	}
+	require.NoError(m, err)
+	t.ops = append(t.ops, op{at: m.sim.Now(), units: -n, included: -1, known: m.sim.Now()})
 }
 
 // changePlan swaps the base item, with nothing of the account in flight.
@@ -325,9 +356,15 @@ func (m *months) step(d time.Duration) {
 	}
 	for range 1 + m.r.IntN(3) {
 		m.patience()
-		ctx, kill := context.WithTimeout(m.Context(), time.Duration(5+m.r.IntN(200))*time.Millisecond)
-		_ = m.tryWork(ctx) // it was killed
-		kill()
+		var both sync.WaitGroup
+		for _, b := range []*billing.Biller{m.b, m.second} {
+			ctx, kill := context.WithTimeout(m.Context(), time.Duration(5+m.r.IntN(200))*time.Millisecond)
+			both.Go(func() {
+				defer kill()
+				_ = m.tryWorkWith(ctx, b) // it was killed
+			})
+		}
+		both.Wait()
 	}
 	for range 8 {
 		m.patience()
@@ -338,7 +375,9 @@ func (m *months) step(d time.Duration) {
 }
 
 // tryWork is a worker's pass that may end anywhere.
-func (m *months) tryWork(ctx context.Context) error {
+func (m *months) tryWork(ctx context.Context) error { return m.tryWorkWith(ctx, m.b) }
+
+func (m *months) tryWorkWith(ctx context.Context, b *billing.Biller) error {
 	for {
 		n, err := usage.Fold(ctx, m.db, 5000)
 		if err != nil {
@@ -351,17 +390,17 @@ func (m *months) tryWork(ctx context.Context) error {
 	again := 1
 	for again > 0 {
 		var err error
-		if again, err = m.b.SyncDue(ctx, 100); err != nil {
+		if again, err = b.SyncDue(ctx, 100); err != nil {
 			return err
 		}
 	}
-	if _, err := m.b.Close(ctx); err != nil {
+	if _, err := b.Close(ctx); err != nil {
 		return err
 	}
-	if err := m.b.Report(ctx); err != nil {
+	if err := b.Report(ctx); err != nil {
 		return err
 	}
-	_, err := m.b.ReadDueInvoices(ctx, 200)
+	_, err := b.ReadDueInvoices(ctx, 200)
 	return err
 }
 
@@ -433,6 +472,9 @@ func (t *tenant) overage(from, to, before time.Time) int64 {
 			continue
 		}
 		f := min(o.units, max(0, included-free))
+		if o.units < 0 { // of overage first
+			f = min(0, over+o.units)
+		}
 		free += f
 		over += o.units - f
 	}

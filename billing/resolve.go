@@ -51,15 +51,17 @@ type unsure struct {
 	Stamp           time.Time
 	Zeros           int32
 	Frozen          bool
+	Attempts        int32
 }
 
 // resolveUnknown reads the one-minute summary of each link whose outcome is unknown after 23 hours, or that was refused
 // after an attempt that may have been accepted.
 func (b *Biller) resolveUnknown(ctx context.Context, c *Client) error {
 	now := b.now()
-	rows, err := b.db.Query(ctx, `SELECT r.id, r.value, r.customer, r.meter, r.stamp, r.zero_reads, c.frozen IS NOT NULL
+	rows, err := b.db.Query(ctx, `SELECT r.id, r.value, r.customer, r.meter, r.stamp, r.zero_reads, c.frozen IS NOT NULL, r.attempts
 		FROM weir.reports r LEFT JOIN weir.customers c ON c.customer = r.customer
 		WHERE r.state = 'unknown' AND NOT r.replaced AND (r.first_sent <= $1::timestamptz - interval '23 hours' OR r.retry_at = 'infinity')
+		  AND (r.retry_at = 'infinity' OR r.retry_at <= clock_timestamp()) -- no attempt is under way
 		  AND (r.read_at IS NULL OR r.read_at <= $1::timestamptz - $2::interval)
 		  AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = r.key AND b.final)
 		ORDER BY r.read_at NULLS FIRST, r.id LIMIT $3`, now, zeroPause, resolveMost)
@@ -96,6 +98,14 @@ func (b *Biller) decide(ctx context.Context, u unsure, found int64) error {
 		_, err := tx.Exec(ctx, "SELECT FROM weir.chains c JOIN weir.reports r ON r.key = c.key WHERE r.id = $1 FOR UPDATE OF c", u.Report)
 		if err != nil {
 			return fmt.Errorf("decide report %d: %w", u.Report, err)
+		}
+		var same bool
+		err = tx.QueryRow(ctx, "SELECT state = 'unknown' AND NOT replaced AND attempts = $2 FROM weir.reports WHERE id = $1 FOR UPDATE", u.Report, u.Attempts).Scan(&same)
+		if err != nil {
+			return fmt.Errorf("decide report %d: %w", u.Report, err)
+		}
+		if !same {
+			return nil // it was decided, or sent again, while its summary was read
 		}
 		switch {
 		case found == u.Value:

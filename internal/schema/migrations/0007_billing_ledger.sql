@@ -162,6 +162,7 @@ CREATE TABLE weir.late (
     line       text,               -- of a credit: the line that it lowers
     read_at    timestamptz,        -- when the invoice item was looked at last
     attempts   integer NOT NULL DEFAULT 0,
+    answers    integer NOT NULL DEFAULT 0,    -- attempts that Stripe answered: the next one has an Idempotency-Key of its own
     retry_at   timestamptz NOT NULL DEFAULT '-infinity',  -- wall
     error      text,
     settled_at timestamptz

@@ -77,7 +77,7 @@ BEGIN
         RETURNING s.customer, s.meter, s.claim),
     begun AS (
         UPDATE weir.reports r SET state = 'unknown', ambiguous = true, attempts = r.attempts + 1, first_sent = coalesce(r.first_sent, p_now),
-            retry_at = v_wall + p_hold
+            retry_at = v_wall + p_hold, zero_reads = 0, read_at = NULL  -- what was read before says nothing of this attempt
         FROM one o JOIN held h ON h.customer = o.customer AND h.meter = o.meter
         WHERE r.id = o.id
         RETURNING r.id, r.attempts, h.claim, r.identifier, r.customer, r.meter, r.value, r.stamp),
