@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -178,24 +179,29 @@ func meterIDs(subs []subscription) []string {
 
 // storePrices keeps the prices that were read and the plans that they selected.
 func storePrices(ctx context.Context, tx pgx.Tx, subs []subscription, matched map[string]string, meters map[string]meter, now time.Time) error {
+	var all []*price
 	for i := range subs {
 		for j := range subs[i].Items.Data {
-			p := &subs[i].Items.Data[j].Price
-			event := ""
-			if p.Recurring != nil {
-				event = meters[p.Recurring.Meter].EventName
-			}
-			body, err := json.Marshal(p)
-			if err != nil {
-				return fmt.Errorf("store price %s: %w", p.ID, err)
-			}
-			_, err = tx.Exec(ctx, `INSERT INTO weir.prices AS w (price, plan, meter, body, read_at) VALUES ($1, nullif($2, ''), nullif($3, ''), $4, $5)
-				ON CONFLICT (price) DO UPDATE SET plan = coalesce(excluded.plan, w.plan), meter = coalesce(excluded.meter, w.meter), body = excluded.body, read_at = excluded.read_at
-				WHERE (w.plan, w.meter, w.body) IS DISTINCT FROM (coalesce(excluded.plan, w.plan), coalesce(excluded.meter, w.meter), excluded.body)`,
-				p.ID, matched[p.ID], event, body, now)
-			if err != nil {
-				return fmt.Errorf("store price %s: %w", p.ID, err)
-			}
+			all = append(all, &subs[i].Items.Data[j].Price)
+		}
+	}
+	// In one order: customers share prices.
+	slices.SortFunc(all, func(a, b *price) int { return strings.Compare(a.ID, b.ID) })
+	for _, p := range all {
+		event := ""
+		if p.Recurring != nil {
+			event = meters[p.Recurring.Meter].EventName
+		}
+		body, err := json.Marshal(p)
+		if err != nil {
+			return fmt.Errorf("store price %s: %w", p.ID, err)
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO weir.prices AS w (price, plan, meter, body, read_at) VALUES ($1, nullif($2, ''), nullif($3, ''), $4, $5)
+			ON CONFLICT (price) DO UPDATE SET plan = coalesce(excluded.plan, w.plan), meter = coalesce(excluded.meter, w.meter), body = excluded.body, read_at = excluded.read_at
+			WHERE (w.plan, w.meter, w.body) IS DISTINCT FROM (coalesce(excluded.plan, w.plan), coalesce(excluded.meter, w.meter), excluded.body)`,
+			p.ID, matched[p.ID], event, body, now)
+		if err != nil {
+			return fmt.Errorf("store price %s: %w", p.ID, err)
 		}
 	}
 	return nil
