@@ -118,6 +118,7 @@ CREATE TABLE weir.periods (
     CHECK (starts < ends)
 );
 CREATE UNIQUE INDEX periods_start ON weir.periods (account_id, starts) WHERE state <> 'void';
+CREATE INDEX periods_voided ON weir.periods (account_id) WHERE state = 'void';
 CREATE INDEX periods_due ON weir.periods (ends) WHERE state IN ('open', 'closing');
 CREATE INDEX periods_unbegun ON weir.periods (starts, id) WHERE state = 'open';
 

@@ -49,7 +49,9 @@ BEGIN
     PERFORM weir.reset_ceilings(coalesce(v_keys, '{}'));
     PERFORM weir.ensure_period(p_account, (SELECT coalesce(p.cut, p.ends) FROM weir.periods p WHERE p.id = v_id));
     UPDATE weir.periods p SET change = weir.touch(p_account) WHERE p.id = v_id;
-    UPDATE weir.periods p SET change = c.number FROM weir.changes c WHERE p.account_id = p_account AND p.state IN ('open', 'void') AND p.id <> v_id;
+    -- Two statements: each has an index.
+    UPDATE weir.periods p SET change = c.number FROM weir.changes c WHERE p.account_id = p_account AND p.state = 'open' AND p.id <> v_id;
+    UPDATE weir.periods p SET change = c.number FROM weir.changes c WHERE p.account_id = p_account AND p.state = 'void' AND p.id <> v_id;
     RETURN v_id;
 END $$;
 

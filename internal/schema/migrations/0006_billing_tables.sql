@@ -100,6 +100,8 @@ CREATE TABLE weir.webhook_events (
     note        text
 );
 CREATE INDEX webhook_events_stored ON weir.webhook_events (received_at) WHERE state = 'stored';
+CREATE INDEX webhook_events_thin ON weir.webhook_events (received_at) WHERE state = 'stored' AND thin;
+CREATE INDEX webhook_events_object ON weir.webhook_events (object) WHERE state = 'stored';
 CREATE INDEX webhook_events_received ON weir.webhook_events (received_at);
 
 -- Meters and prices as they were read. A price once matched to a plan stays matched when its lookup key moves.

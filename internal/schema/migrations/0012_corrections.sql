@@ -1,7 +1,7 @@
 -- Corrections that plan sync makes: periods found wrong, upgrades that forgive, confirmations that never came.
 
 ALTER TABLE weir.periods ADD COLUMN replaced_by bigint REFERENCES weir.periods;  -- of a void row: the true one
-CREATE INDEX periods_void ON weir.periods (replaced_by) WHERE state = 'void';
+CREATE INDEX periods_replaced ON weir.periods (replaced_by) WHERE replaced_by IS NOT NULL;
 
 -- Moves what a void period counted to the true one: a pair of adjustments per feature, counted forward there like any
 -- units. Runs again for units that nodes fold later. The caller holds weir.fold and has folded.
