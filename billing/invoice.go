@@ -99,12 +99,32 @@ func (b *Biller) readClaimed(ctx context.Context, c *Client, id string, claim, w
 	if err != nil {
 		return err
 	}
-	return b.begin(ctx, func(tx pgx.Tx) error { return b.storeInvoice(ctx, tx, &inv, lines, meters, claim, wanted) })
+	books, err := b.changesBooks(ctx, &inv)
+	if err != nil {
+		return err
+	}
+	return b.begin(ctx, func(tx pgx.Tx) error { return b.storeInvoice(ctx, tx, &inv, lines, meters, claim, wanted, books) })
 }
 
-func (b *Biller) storeInvoice(ctx context.Context, tx pgx.Tx, inv *invoice, lines []invoiceLine, meters map[string]meter, claim, wanted int64) error {
-	if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
-		return fmt.Errorf("store invoice %s: %w", inv.ID, err)
+// changesBooks reports whether an invoice may change any books. A draft bills nothing yet: it can only confirm a period
+// that ended without being read. At a boundary there is a draft for each account, and none of them waits for the fold.
+func (b *Biller) changesBooks(ctx context.Context, inv *invoice) (is bool, err error) {
+	if inv.Status != "draft" {
+		return true, nil
+	}
+	err = b.db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM weir.customers c JOIN weir.periods p ON p.account_id = c.account_id AND p.state <> 'void'
+		WHERE c.customer = $1 AND p.source = 'subscription' AND NOT p.confirmed AND p.ends <= $2)`, string(inv.Customer), b.now()).Scan(&is)
+	if err != nil {
+		return false, fmt.Errorf("look for unconfirmed periods of invoice %s: %w", inv.ID, err)
+	}
+	return is, nil
+}
+
+func (b *Biller) storeInvoice(ctx context.Context, tx pgx.Tx, inv *invoice, lines []invoiceLine, meters map[string]meter, claim, wanted int64, books bool) error {
+	if books {
+		if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
+			return fmt.Errorf("store invoice %s: %w", inv.ID, err)
+		}
 	}
 	now := b.now()
 	tag, err := tx.Exec(ctx, `UPDATE weir.invoices SET customer = $3, subscription = nullif($4, ''), status = $5, billing_reason = $6, currency = $7, number = nullif($8, ''),
@@ -123,8 +143,10 @@ func (b *Biller) storeInvoice(ctx context.Context, tx pgx.Tx, inv *invoice, line
 		return err
 	}
 	var lost []string
-	if err := tx.QueryRow(ctx, "SELECT weir.settle_invoice($1, $2)", inv.ID, now).Scan(&lost); err != nil {
-		return fmt.Errorf("settle invoice %s: %w", inv.ID, err)
+	if books {
+		if err := tx.QueryRow(ctx, "SELECT weir.settle_invoice($1, $2)", inv.ID, now).Scan(&lost); err != nil {
+			return fmt.Errorf("settle invoice %s: %w", inv.ID, err)
+		}
 	}
 	for _, line := range lost {
 		err := raise(ctx, tx, finding{kind: "foreign_line", subject: line, message: fmt.Sprintf(
@@ -135,6 +157,9 @@ func (b *Biller) storeInvoice(ctx context.Context, tx pgx.Tx, inv *invoice, line
 	}
 	if _, err := tx.Exec(ctx, "UPDATE weir.webhook_events SET state = 'done' WHERE object = $1 AND state = 'stored'", inv.ID); err != nil {
 		return fmt.Errorf("finish invoice %s: %w", inv.ID, err)
+	}
+	if !books {
+		return nil
 	}
 	return b.noteOverbilled(ctx, tx, inv.ID, now)
 }
