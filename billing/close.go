@@ -3,27 +3,25 @@ package billing
 import (
 	"context"
 	"fmt"
-
-	"github.com/jackc/pgx/v5"
 )
 
-const closeChunk = 500 // periods in one transaction
+const closeMost = 500 // periods in one transaction
 
 // Close does what is due of closing: it marks the keys of ended periods ended, and closes those periods that no node,
 // no reservation and no row in the inbox can add to any more, or whose invoice can wait no longer. Their final reports
 // are stored. It does not fold: periods with rows in the inbox wait for the fold. It returns how many it closed.
 func (b *Biller) Close(ctx context.Context) (int64, error) {
+	var all int64
 	for {
-		n, err := b.beginClose(ctx)
+		begun, n, err := b.closeChunk(ctx)
 		if err != nil {
-			return 0, err
+			return all, err
 		}
-		if n < closeChunk {
+		if all += n; begun == 0 {
 			break
 		}
 	}
-	var all, after int64
-	for {
+	for after := int64(0); ; { // those that had to wait
 		last, n, err := b.finishClose(ctx, after)
 		if err != nil {
 			return all, err
@@ -37,20 +35,16 @@ func (b *Biller) Close(ctx context.Context) (int64, error) {
 	return all, b.noteGivenUp(ctx)
 }
 
-func (b *Biller) beginClose(ctx context.Context) (n int64, err error) {
-	err = b.begin(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT weir.begin_close($1, $2)", b.now(), closeChunk).Scan(&n)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("begin to close periods: %w", err)
+// closeChunk and finishClose are one statement each, and so one transaction.
+func (b *Biller) closeChunk(ctx context.Context) (begun, closed int64, err error) {
+	if err := b.db.QueryRow(ctx, "SELECT begun, closed FROM weir.close_chunk($1, $2)", b.now(), closeMost).Scan(&begun, &closed); err != nil {
+		return 0, 0, fmt.Errorf("begin to close periods: %w", err)
 	}
-	return n, nil
+	return begun, closed, nil
 }
 
 func (b *Biller) finishClose(ctx context.Context, after int64) (last *int64, closed int64, err error) {
-	err = b.begin(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT last, closed FROM weir.finish_close($1, $2, $3)", b.now(), after, closeChunk).Scan(&last, &closed)
-	})
+	err = b.db.QueryRow(ctx, "SELECT last, closed FROM weir.finish_close($1, $2, $3)", b.now(), after, closeMost).Scan(&last, &closed)
 	if err != nil {
 		return nil, 0, fmt.Errorf("close periods: %w", err)
 	}

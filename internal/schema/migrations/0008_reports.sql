@@ -49,9 +49,10 @@ CREATE FUNCTION weir.plan_links(p_keys bigint[], p_now timestamptz, p_cause text
     LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
-    v_rows bigint;
-    v_all  bigint := 0;
-    r      record;
+    v_rows  bigint;
+    v_moved bigint;
+    v_all   bigint := 0;
+    r       record;
 BEGIN
     INSERT INTO weir.chains (key) SELECT DISTINCT k FROM unnest(p_keys) k ORDER BY 1 ON CONFLICT DO NOTHING;
     PERFORM FROM weir.chains c WHERE c.key = ANY (p_keys) ORDER BY c.key FOR UPDATE;
@@ -81,11 +82,12 @@ BEGIN
             SELECT n.id, n.key, n.segment, n.seq + 1, 1, n.upto, n.billable, n.billable - n.upto, n.customer, n.meter,
                    weir.report_identifier(n.id, n.customer, n.meter, n.billable - n.upto, n.stamp), n.stamp, p_cause, p_now
             FROM numbered n
-            RETURNING key, seq, to_units)
-        UPDATE weir.chains c SET seq = s.seq, upto = s.to_units, planned_at = p_now, due = false FROM stored s WHERE c.key = s.key;
-        GET DIAGNOSTICS v_rows = ROW_COUNT;
+            RETURNING key, seq, to_units),
+        moved_on AS (
+            UPDATE weir.chains c SET seq = s.seq, upto = s.to_units, planned_at = p_now, due = false FROM stored s WHERE c.key = s.key)
+        SELECT (SELECT count(*) FROM stored), (SELECT count(*) FROM moved) INTO v_rows, v_moved;
         v_all := v_all + v_rows;
-        EXIT WHEN v_rows = 0;
+        EXIT WHEN v_rows = 0 OR v_rows = v_moved;
     END LOOP;
     FOR r IN
         SELECT c.key FROM weir.chains c JOIN weir.keys k ON k.key = c.key JOIN weir.totals t ON t.key = c.key
@@ -96,7 +98,7 @@ BEGIN
     -- Nothing left to say, or nobody who may say it: the hourly pass looks again.
     UPDATE weir.chains c SET due = false, planned_at = p_now
     FROM weir.keys k, weir.periods p, weir.totals t
-    WHERE c.key = ANY (p_keys) AND k.key = c.key AND p.id = k.period_id AND t.key = c.key
+    WHERE c.key = ANY (p_keys) AND c.due AND k.key = c.key AND p.id = k.period_id AND t.key = c.key
       AND (weir.billable(t.overage, t.not_billable, k.highest_maximum) = c.upto OR NOT p.confirmed OR k.billability = 'awaiting' OR p.state = 'void'
            OR EXISTS (SELECT FROM weir.books x WHERE x.key = c.key AND x.final)
            OR NOT EXISTS (SELECT FROM weir.segments x WHERE x.key = c.key));

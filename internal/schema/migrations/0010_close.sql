@@ -13,8 +13,9 @@ CREATE FUNCTION weir.close_deadline(p weir.periods) RETURNS timestamptz
              THEN p.ends + interval '7 days' ELSE p.ends + interval '1 hour' END)
 $$;
 
--- Marks the keys of ended periods as ended, under their quota locks: ask and strict calls answer so from now on.
-CREATE FUNCTION weir.begin_close(p_now timestamptz, p_most integer) RETURNS bigint
+-- Marks the keys of ended periods as ended, under their quota locks: ask and strict calls answer so from now on. Returns
+-- the periods whose close began, at most p_most.
+CREATE FUNCTION weir.begin_close(p_now timestamptz, p_most integer) RETURNS bigint[]
     LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -26,13 +27,13 @@ BEGIN
         SELECT p.id FROM weir.periods p WHERE p.state = 'open' AND p.ends <= p_now AND coalesce(p.cut, p.ends) <= p_now
         ORDER BY p.ends LIMIT p_most FOR UPDATE) x;
     IF v_ids IS NULL THEN
-        RETURN 0;
+        RETURN '{}';
     END IF;
     SELECT coalesce(array_agg(k.key), '{}') INTO v_keys FROM weir.keys k WHERE k.period_id = ANY (v_ids);
     PERFORM FROM weir.quotas q WHERE q.key = ANY (v_keys) ORDER BY q.key FOR UPDATE;
     UPDATE weir.quotas q SET ended = true WHERE q.key = ANY (v_keys);
     UPDATE weir.periods p SET state = 'closing' WHERE p.id = ANY (v_ids);
-    RETURN cardinality(v_ids);
+    RETURN v_ids;
 END $$;
 
 -- The nodes that a period still waits for: live at some time since it began, neither stopped cleanly nor recovered nor
@@ -44,46 +45,62 @@ CREATE FUNCTION weir.unsealed(p weir.periods) RETURNS text
       AND (n.sealed < coalesce(p.cut, p.ends) OR n.applied < p.change)
 $$;
 
--- Looks at the next p_most closing periods after an id and closes those that nothing more is expected of, and those
--- whose deadline has come: their record names what was given up. Carries are set again, the books made, the final links
--- planned. Returns the last id that was looked at, NULL when none is left, and how many were closed.
+-- Begins the close of up to p_most ended periods and closes those of them that nothing more is expected of.
+CREATE FUNCTION weir.close_chunk(p_now timestamptz, p_most integer, OUT begun bigint, OUT closed bigint)
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE v_ids bigint[] := weir.begin_close(p_now, p_most);
+BEGIN
+    begun := cardinality(v_ids);
+    closed := weir.finish_these(v_ids, p_now);
+END $$;
+
+-- Looks at the next p_most closing periods after an id, as finish_these does. Returns the last id that was looked at,
+-- NULL when none is left, and how many were closed.
 CREATE FUNCTION weir.finish_close(p_now timestamptz, p_after bigint, p_most integer, OUT last bigint, OUT closed bigint)
     LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
+DECLARE v_all bigint[];
+BEGIN
+    PERFORM FROM weir.fold FOR UPDATE;
+    SELECT array_agg(x.id ORDER BY x.id) INTO v_all FROM (
+        SELECT p.id FROM weir.periods p WHERE p.state = 'closing' AND p.id > p_after ORDER BY p.id LIMIT p_most) x;
+    last := v_all[cardinality(v_all)];
+    closed := weir.finish_these(v_all, p_now);
+END $$;
+
+-- Of closing periods closes those that nothing more is expected of, and those whose deadline has come: their record
+-- names what was given up. Carries are set again, the books made, the final links planned. Returns how many it closed.
+CREATE FUNCTION weir.finish_these(p_ids bigint[], p_now timestamptz) RETURNS bigint
+    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
 DECLARE
-    v_all    bigint[];
     v_ids    bigint[];
     v_gave   text[];
     v_keys   bigint[];
     v_sealed timestamptz;
     r        record;
 BEGIN
-    closed := 0;
     PERFORM FROM weir.fold FOR UPDATE;
     PERFORM weir.drain_voids(p_now);
-    SELECT array_agg(x.id ORDER BY x.id) INTO v_all FROM (
-        SELECT p.id FROM weir.periods p WHERE p.state = 'closing' AND p.id > p_after ORDER BY p.id LIMIT p_most) x;
-    IF v_all IS NULL THEN
-        RETURN;
+    IF coalesce(cardinality(p_ids), 0) = 0 THEN
+        RETURN 0;
     END IF;
-    last := v_all[cardinality(v_all)];
     -- Where every node is live, one look at the last to seal tells most periods that must wait.
     SELECT CASE WHEN bool_and(n.state = 'live') THEN min(n.sealed) ELSE 'infinity' END INTO v_sealed
         FROM weir.nodes n WHERE n.state IN ('live', 'reaping', 'reaped');
-    SELECT array_agg(x.id ORDER BY x.id), array_agg(x.gave ORDER BY x.id) INTO v_ids, v_gave FROM (
-        SELECT y.id, y.gave FROM (
-            SELECT p.id, p.ends, weir.close_deadline(p) <= p_now AS overdue,
-                   nullif(concat_ws('; ', weir.unsealed(p),
-                       CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.held h ON h.key = k.key WHERE k.period_id = p.id) THEN 'reservations held' END,
-                       CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.inbox i ON i.key = k.key WHERE k.period_id = p.id)
-                              OR EXISTS (SELECT FROM weir.periods v JOIN weir.keys k ON k.period_id = v.id JOIN weir.inbox i ON i.key = k.key
-                                         WHERE v.state = 'void' AND v.replaced_by = p.id) THEN 'rows in the inbox' END), '') AS gave
-            FROM weir.periods p
-            WHERE p.id = ANY (v_all)
-              AND (coalesce(v_sealed, 'infinity') >= coalesce(p.cut, p.ends) OR p.ends <= p_now - interval '20 minutes')) y
-        WHERE y.gave IS NULL OR y.overdue) x;
+    SELECT array_agg(y.id ORDER BY y.id), array_agg(y.gave ORDER BY y.id) INTO v_ids, v_gave FROM (
+        SELECT p.id, nullif(concat_ws('; ', weir.unsealed(p),
+                   CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.held h ON h.key = k.key WHERE k.period_id = p.id) THEN 'reservations held' END,
+                   CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.inbox i ON i.key = k.key WHERE k.period_id = p.id)
+                          OR EXISTS (SELECT FROM weir.periods v JOIN weir.keys k ON k.period_id = v.id JOIN weir.inbox i ON i.key = k.key
+                                     WHERE v.state = 'void' AND v.replaced_by = p.id) THEN 'rows in the inbox' END), '') AS gave, p AS period
+        FROM weir.periods p
+        WHERE p.id = ANY (p_ids) AND p.state = 'closing'
+          AND (coalesce(v_sealed, 'infinity') >= coalesce(p.cut, p.ends) OR p.ends <= p_now - interval '20 minutes')
+        OFFSET 0) y
+    WHERE CASE WHEN y.gave IS NULL THEN true ELSE weir.close_deadline(y.period) <= p_now END;
     IF v_ids IS NULL THEN
-        RETURN;
+        RETURN 0;
     END IF;
     SELECT coalesce(array_agg(k.key ORDER BY k.key), '{}') INTO v_keys FROM weir.keys k WHERE k.period_id = ANY (v_ids);
     UPDATE weir.periods p SET state = 'closed', closed_at = p_now, given_up = x.gave
@@ -99,9 +116,10 @@ BEGIN
         PERFORM weir.settle_invoice(r.invoice, p_now);
     END LOOP;
     PERFORM weir.plan_links(v_keys, p_now, 'close');
-    closed := cardinality(v_ids);
+    RETURN cardinality(v_ids);
 END $$;
 
+CREATE INDEX periods_given_up ON weir.periods (closed_at) WHERE given_up IS NOT NULL;
 CREATE INDEX periods_carried ON weir.periods (carried_from) WHERE carried_from IS NOT NULL;
 
 -- Sets what later periods opened with again, ceilings included, once the period that they carry from is closed.
