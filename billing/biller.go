@@ -27,7 +27,8 @@ type Config struct {
 	Enqueue func(ctx context.Context, tx pgx.Tx, n Nudge) error
 	// WebhookSecrets verify signatures; each of them may have signed. Snapshot and thin destinations have their own.
 	WebhookSecrets []string
-	// Senders bounds the meter events in flight; zero is 64.
+	// Senders bounds the meter events in flight; zero is 256: 1,000 a second, each of which takes a quarter of one. No
+	// more are in flight than half of what EventsPerSecond of the client allows.
 	Senders int
 	// Readers bounds the GETs in flight; zero is 8.
 	Readers int
@@ -115,7 +116,7 @@ func New(db *pgxpool.Pool, cfg Config) (*Biller, error) {
 		return nil, errors.New("billing: New needs a database, a clock and a logger")
 	}
 	if cfg.Senders == 0 {
-		cfg.Senders = 64
+		cfg.Senders = 256
 	}
 	if cfg.Readers == 0 {
 		cfg.Readers = 8

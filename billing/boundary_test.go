@@ -1,12 +1,9 @@
 package billing_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"os"
-	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,9 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/time/rate"
 
-	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/internal/stripesim"
 	"github.com/weirhq/weir/usage"
 )
@@ -44,48 +39,17 @@ func TestCase41fManyAccountsAtOneBoundary(t *testing.T) {
 		}},
 		HistorySize: 20 * accounts, ManualDelivery: true,
 	}})
-	keys := w.crowd(accounts)
-	end := start.AddDate(0, 1, 0)
-	require.NoError(t, w.sim.Advance(t.Context(), end.Add(-time.Second)))
-	b := usage.Batch{Node: w.node.id, At: w.sim.Now(), Sealed: w.sim.Now()}
-	for i, k := range keys {
-		b.Keys, b.Upto = append(b.Keys, k), append(b.Upto, int64(1_001+i%50))
-	}
-	_, err := usage.Flush(t.Context(), w.db, b)
-	require.NoError(t, err)
-	for len(b.Keys) > 0 { // periods that follow are predicted, as nodes would have them
-		n := min(len(b.Keys), 10_000)
-		w.exec("SELECT weir.ensure_period(k.account_id, $2) FROM weir.keys k WHERE k.key = ANY ($1)", b.Keys[:n], end)
-		b.Keys = b.Keys[n:]
-	}
+	keys, end := w.crowdEnds(accounts)
 	w.sim.AddWebhook(stripesim.Webhook{URL: w.hookAt, Secret: secret})
 	require.NoError(t, w.sim.Advance(t.Context(), end.Add(2*time.Minute)))
 	w.node.flush()
 
 	limited.Store(true)
-	w.client, err = billing.NewClient(billing.ClientConfig{Key: w.sim.APIKey(), BaseURL: w.simURL, EventsPerSecond: 950, ReadsPerSecond: 20})
-	require.NoError(t, err)
-	w.b, err = billing.New(w.db, billing.Config{Stripe: w.client, Clock: w.sim, Logger: slog.New(slog.DiscardHandler), WebhookSecrets: []string{secret}})
-	require.NoError(t, err)
-	w.serveSlowly(200)
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer stop()
-	var rest sync.WaitGroup
-	work, done := context.WithCancel(ctx)
-	rest.Go(func() { w.deliverSlowly(work) })
-	rest.Go(func() { w.readSlowly(work) })
-	w.reportAll(ctx, accounts)
-	took := time.Since(began)
-	done()
-	rest.Wait()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	t.Logf("%d accounts: all reports accepted in %s; %d MiB more on the heap", accounts, took.Round(time.Millisecond), int64(after.HeapAlloc-before.HeapAlloc)>>20)
-	require.Less(t, took, 180*time.Second)
+	r := newRush(w, accounts)
+	w.serveSlowly(r.biller(), 200)
+	r.run()
+	r.tell()
+	require.Less(t, r.took(), 180*time.Second, "first to last event accepted")
 	require.Zero(t, w.number("SELECT count(*) FROM weir.reports WHERE state <> 'delivered'"))
 	w.reportedOnce()
 	var want, got int64
@@ -98,6 +62,24 @@ func TestCase41fManyAccountsAtOneBoundary(t *testing.T) {
 	require.Equal(t, want, got)
 	confirmed := w.number("SELECT count(*) FROM weir.periods WHERE confirmed AND starts = $1", end)
 	require.Less(t, confirmed, int64(accounts), "%d confirmed: no report waits for a GET: at 20 a second they are far from done", confirmed)
+	r.bounded()
+}
+
+// crowdEnds makes a crowd that has run over, account i by 1 + i mod 50 units, and lets all but a second of its period pass.
+func (w *world) crowdEnds(n int) (keys []int64, end time.Time) {
+	w.Helper()
+	keys, end = w.crowd(n), start.AddDate(0, 1, 0)
+	require.NoError(w, w.sim.Advance(w.Context(), end.Add(-time.Second)))
+	b := usage.Batch{Node: w.node.id, At: w.sim.Now(), Sealed: w.sim.Now()}
+	for i, k := range keys {
+		b.Keys, b.Upto = append(b.Keys, k), append(b.Upto, int64(1_001+i%50))
+	}
+	_, err := usage.Flush(w.Context(), w.db, b)
+	require.NoError(w, err)
+	for some := range slices.Chunk(keys, 10_000) { // periods that follow are predicted, as nodes would have them
+		w.exec("SELECT weir.ensure_period(k.account_id, $2) FROM weir.keys k WHERE k.key = ANY ($1)", some, end)
+	}
+	return keys, end
 }
 
 // crowd makes accounts on pro whose periods begin at one instant: at Stripe by its API, here as plan sync would leave
@@ -137,70 +119,4 @@ func (w *world) crowd(n int) []int64 {
 	require.NoError(w, err)
 	require.Len(w, keys, n)
 	return keys
-}
-
-// reportAll folds, closes and reports until every account's report is accepted.
-func (w *world) reportAll(ctx context.Context, n int) {
-	w.Helper()
-	for {
-		require.NoError(w, ctx.Err())
-		folded, err := usage.Fold(ctx, w.db, 5000)
-		require.NoError(w, err)
-		_, err = w.b.Close(ctx)
-		require.NoError(w, err)
-		require.NoError(w, w.b.Report(ctx))
-		if folded == 0 && w.number("SELECT count(*) FROM weir.reports WHERE state = 'delivered'") >= int64(n) {
-			return
-		}
-	}
-}
-
-// serveSlowly answers so many webhooks a second.
-func (w *world) serveSlowly(perSecond int) {
-	h, l := w.b.Webhook(), rate.NewLimiter(rate.Limit(perSecond), 1)
-	var slow http.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if l.Wait(r.Context()) == nil {
-			h.ServeHTTP(rw, r)
-		}
-	})
-	w.hook.Store(&slow)
-}
-
-// deliverSlowly lets Stripe send its webhooks while reports go out.
-func (w *world) deliverSlowly(ctx context.Context) {
-	for ctx.Err() == nil {
-		if n, err := w.sim.DeliverWebhooks(ctx); err != nil || n == 0 {
-			return
-		}
-	}
-}
-
-// readSlowly reads customers and invoices at the rate that their budgets allow.
-func (w *world) readSlowly(ctx context.Context) {
-	for ctx.Err() == nil {
-		if _, err := w.b.SyncDue(ctx, 20); err != nil && ctx.Err() == nil {
-			if _, ok := billing.Throttled(err); !ok {
-				w.Errorf("read customers: %v", err)
-				return
-			}
-			pause(ctx)
-		}
-		if _, err := w.b.ReadDueInvoices(ctx, 20); err != nil && ctx.Err() == nil {
-			if _, ok := billing.Throttled(err); !ok {
-				w.Errorf("read invoices: %v", err)
-				return
-			}
-			pause(ctx)
-		}
-	}
-}
-
-// pause is a snoozed job's second.
-func pause(ctx context.Context) {
-	t := time.NewTimer(time.Second)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

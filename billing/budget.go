@@ -85,6 +85,8 @@ func newBudget(live bool, cfg ClientConfig) *budget {
 	}
 }
 
+func (b *budget) eventsPerSecond() int { return b.events.limit }
+
 // take waits for a place. Any error says that nothing was called.
 func (b *budget) take(ctx context.Context, endpoint string, event bool) error {
 	err := b.takeAll(ctx, endpoint, event)

@@ -57,7 +57,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	hc := cfg.HTTPClient
 	if hc == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 128, 256
+		t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 256, 512
 		t.ResponseHeaderTimeout = callTimeout
 		hc = &http.Client{Timeout: callTimeout, Transport: t}
 		if cfg.Wrap != nil {
@@ -95,6 +95,8 @@ func (s single) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return s.next.RoundTrip(r)
 }
+
+func (c *Client) eventsPerSecond() int { return c.budget.eventsPerSecond() }
 
 // Live reports whether the key is a live-mode key.
 func (c *Client) Live() bool { return c.live }

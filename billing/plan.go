@@ -13,24 +13,15 @@ const (
 	planEach  = time.Hour // business time between two passes over all keys
 )
 
-// planDue stores links for the keys that are due at once, those of ended periods whose deadline is near, and, once an
-// hour, all that have moved. It returns how many links it stored.
-func (b *Biller) planDue(ctx context.Context) (int64, error) {
-	var all int64
-	for {
-		keys, err := b.keysDue(ctx)
-		if err != nil || len(keys) == 0 {
-			return all, err
-		}
-		n, err := b.plan(ctx, keys, "due")
-		if err != nil {
-			return all, err
-		}
-		all += n
-		if n == 0 {
-			return all, nil // the rest waits for a legal minute
-		}
+// planNext stores links for the next keys that are due at once: those of ended periods whose deadline is near, and, once
+// an hour, all that have moved. It reports whether there may be more of them.
+func (b *Biller) planNext(ctx context.Context) (more bool, err error) {
+	keys, err := b.keysDue(ctx)
+	if err != nil || len(keys) == 0 {
+		return false, err
 	}
+	n, err := b.plan(ctx, keys, "due")
+	return n > 0, err // without any the rest waits for a legal minute
 }
 
 func (b *Biller) keysDue(ctx context.Context) ([]int64, error) {

@@ -2,20 +2,15 @@ package billing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-const (
-	claimMost  = 500              // links claimed at once
-	claimHold  = time.Minute      // for how long; far longer than one call may take
-	claimStart = 30 * time.Second // no call of a claim begins later than this
-)
+// claimHold is for how long links are claimed; far longer than their calls may take.
+const claimHold = time.Minute
 
 // claimed is a link whose attempt has begun.
 type claimed struct {
@@ -41,9 +36,9 @@ type sent struct {
 	noMeter bool // the meter as a whole takes nothing
 }
 
-// Report plans what is due and sends what is stored, until nothing is left that may be sent now. Nothing is sent while
-// sending is stopped, but one try every 30 s that shows whether it may go on. A refusal of one row parks that row
-// alone; 401 and 403 stop everything and mark nothing.
+// Report plans what is due and sends what is stored, until nothing is left that may be sent now or two thirds of ctx's
+// time are over. Nothing is sent while sending is stopped, but one try every 30 s that shows whether it may go on. A
+// refusal of one row parks that row alone; 401 and 403 stop everything and mark nothing.
 func (b *Biller) Report(ctx context.Context) error {
 	if b.cfg.Stripe == nil {
 		return nil
@@ -51,7 +46,8 @@ func (b *Biller) Report(ctx context.Context) error {
 	if err := b.wakeChains(ctx); err != nil {
 		return err
 	}
-	if _, err := b.planDue(ctx); err != nil {
+	more, err := b.planNext(ctx)
+	if err != nil {
 		return err
 	}
 	if err := b.expire(ctx); err != nil {
@@ -60,24 +56,33 @@ func (b *Biller) Report(ctx context.Context) error {
 	if err := b.probe(ctx); err != nil {
 		return err
 	}
-	return b.sendAll(ctx, "")
+	// The next keys are planned when there is nothing else to claim, while what was claimed is sent.
+	_, err = b.send(ctx, func(ctx context.Context, most int) ([]claimed, error) {
+		for {
+			links, err := b.claimStored(ctx, most, "")
+			if err != nil || len(links) > 0 || !more {
+				return links, err
+			}
+			if more, err = b.planNext(ctx); err != nil {
+				return nil, err
+			}
+		}
+	})
+	return err
 }
 
-// sendAll sends stored links, of one customer or of all, until none is left that may be sent now.
+// sendAll sends a customer's stored links until none is left that may be sent now.
 func (b *Biller) sendAll(ctx context.Context, customer string) error {
+	_, err := b.send(ctx, func(ctx context.Context, most int) ([]claimed, error) { return b.claimStored(ctx, most, customer) })
+	return err
+}
+
+// claimStored claims links of one customer or of all, but none while the clock is in doubt.
+func (b *Biller) claimStored(ctx context.Context, most int, customer string) ([]claimed, error) {
 	if doubt, err := b.doubtsClock(ctx); err != nil || doubt {
-		return err
+		return nil, err
 	}
-	for {
-		links, err := b.claim(ctx, claimMost, customer, false)
-		if err != nil || len(links) == 0 {
-			return err
-		}
-		goOn, err := b.send(ctx, links)
-		if err != nil || !goOn {
-			return err
-		}
-	}
+	return b.claim(ctx, most, customer, false)
 }
 
 // claim takes links, one per customer and meter. During a stop it takes none, unless it probes.
@@ -96,46 +101,6 @@ func (b *Biller) claim(ctx context.Context, most int, customer string, probe boo
 		return nil, fmt.Errorf("claim reports: %w", err)
 	}
 	return links, nil
-}
-
-// send makes the calls of claimed links and stores their outcomes, each as soon as a batch of them is there. It
-// reports whether sending may go on.
-func (b *Biller) send(ctx context.Context, links []claimed) (goOn bool, err error) {
-	meters, err := b.metersByName(ctx)
-	if err != nil {
-		return false, err
-	}
-	begun := time.Now()
-	var mu sync.Mutex
-	var results []sent
-	var halted error
-	err = each(ctx, b.cfg.Senders, links, func(ctx context.Context, l claimed) error {
-		mu.Lock()
-		halt := halted != nil
-		mu.Unlock()
-		s := sent{claimed: l, outcome: later, message: "not tried", wait: time.Second}
-		if !halt && time.Since(begun) < claimStart {
-			var cause error
-			if s, cause = b.sendOne(ctx, l, meters); s.outcome == stopped {
-				mu.Lock()
-				halted = cause
-				mu.Unlock()
-			}
-		}
-		mu.Lock()
-		results = append(results, s)
-		mu.Unlock()
-		return nil //nolint:nilerr // the outcome carries the error
-	})
-	// What was begun is stored also when our own time is over: the outcomes are known now, and only now.
-	store := context.WithoutCancel(ctx)
-	if storeErr := b.storeOutcomes(store, results); storeErr != nil {
-		return false, errors.Join(err, storeErr)
-	}
-	if halted != nil {
-		return false, errors.Join(err, b.stop(store, "unauthorized", "Stripe does not accept the API key: "+halted.Error()))
-	}
-	return err == nil, err
 }
 
 // sendOne makes one attempt. The value, stamp, customer and identifier are those that were stored.
@@ -304,7 +269,13 @@ func (b *Biller) probe(ctx context.Context) error {
 		}
 		return b.resume(ctx, "unauthorized", "the key is accepted again")
 	}
-	if goOn, err := b.send(ctx, links); err != nil || !goOn {
+	left := links
+	goOn, err := b.send(ctx, func(context.Context, int) ([]claimed, error) {
+		once := left
+		left = nil
+		return once, nil
+	})
+	if err != nil || !goOn {
 		return err
 	}
 	var state string
@@ -315,18 +286,4 @@ func (b *Biller) probe(ctx context.Context) error {
 		return nil
 	}
 	return b.resume(ctx, "unauthorized", "the key is accepted again")
-}
-
-func (b *Biller) metersByName(ctx context.Context) (map[string]meter, error) {
-	all, err := b.storedMeters(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]meter, len(all))
-	for _, m := range all {
-		if m.Status == "active" {
-			out[m.EventName] = m
-		}
-	}
-	return out, nil
 }

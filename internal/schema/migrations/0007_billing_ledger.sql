@@ -33,7 +33,7 @@ CREATE TABLE weir.chains (
     planned_at timestamptz,
     due        boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 70);
-CREATE INDEX chains_due ON weir.chains (key) WHERE due;
+CREATE INDEX chains_due ON weir.chains (planned_at NULLS FIRST, key) WHERE due;
 
 -- The ledger of reports: numbered links of signed changes. What is sent never changes; a trigger sees to it.
 CREATE TABLE weir.reports (
