@@ -24,7 +24,12 @@ var sections = []struct {
 	{"keys", keys},
 	{"postgres", flushes},
 	{"hot-account", hotAccount},
+	{"cap", nearTheCap},
+	{"recall", recalls},
+	{"trips", trips},
+	{"stall", stall},
 	{"sidecar", sidecar},
+	{"boundary", boundary},
 	{"ets", ets},
 }
 
@@ -36,10 +41,12 @@ func main() {
 		}
 		return
 	}
-	only := flag.String("only", ".", "sections to run, a regular expression: hot, keys, postgres, hot-account, sidecar, ets")
+	only := flag.String("only", ".", "sections to run, a regular expression: hot, keys, postgres, hot-account, cap, recall, trips, stall, sidecar, boundary, ets")
 	rounds := flag.Int("rounds", 5, "rounds; the medians are printed")
 	most := flag.Duration("most", 20*time.Minute, "ends by itself after this time")
 	flag.IntVar(&keyCount, "keys", keyCount, "accounts of the section keys")
+	flag.IntVar(&tripCount, "trips", tripCount, "accounts of the section trips")
+	flag.IntVar(&boundaryCount, "boundary", boundaryCount, "accounts of the section boundary; the target is set for 100000")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

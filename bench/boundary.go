@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/internal/measure"
+)
+
+// boundaryCount is how many accounts of the section boundary end at one instant.
+var boundaryCount = 2_000
+
+var reported = regexp.MustCompile(`(\d+) accounts: all reports accepted in (\S+); (-?\d+) MiB more on the heap`)
+
+// boundary runs the test that sends a report of every account at one boundary to the simulator, under the limits that
+// Stripe has: it stands there because it looks at every report.
+func boundary(w *world, _ measure.Options) ([]row, error) {
+	cmd := exec.CommandContext(w.ctx, "go", "test", "-count=1", "-timeout=20m", "-v", "-run=^TestManyAccountsAtOneBoundary$", "./billing")
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), fmt.Sprint("WEIR_BOUNDARY=", boundaryCount))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		text := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return nil, fmt.Errorf("%w: %s", err, strings.Join(text[max(0, len(text)-3):], " "))
+	}
+	found := reported.FindStringSubmatch(string(out))
+	if found == nil {
+		return nil, fmt.Errorf("the test printed no figure")
+	}
+	took, err := time.ParseDuration(found[2])
+	if err != nil {
+		return nil, err
+	}
+	r := absolute(fmt.Sprintf("%s reports at one boundary, 1,000 calls/s allowed (%s MiB more on the heap)", found[1], found[3]), took.Seconds(), 180, "s", false)
+	if boundaryCount < 100_000 {
+		r.target = "" // it is set for 100,000
+	}
+	return []row{r}, nil
+}
