@@ -32,6 +32,8 @@ type Config struct {
 	TrustedProxies []string
 	// Secret signs forms where no token is set. With neither, forms of one worker are refused by the others.
 	Secret string
+	// SecondPerson makes actions that move money wait for another person, whom the proxy names too: it needs UserHeader.
+	SecondPerson bool
 	// Jobs is River's own page, served under JobsPath. Nil: there is none.
 	Jobs http.Handler
 	// Loads reads the jobs that are not done. Nil: none are shown.
@@ -76,6 +78,9 @@ func New(cfg Config) (*Admin, error) {
 	if cfg.WallClock == nil {
 		cfg.WallClock = time.Now
 	}
+	if cfg.SecondPerson && cfg.UserHeader == "" {
+		return nil, errors.New("new admin: a second person needs the header of a trusted proxy: names that are given with a shared token are only claims")
+	}
 	g, err := newGuard(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("new admin: %w", err)
@@ -98,6 +103,7 @@ func (a *Admin) routes() {
 	a.mux.HandleFunc("POST /admin/login", a.login)
 	a.post("POST /admin/logout", a.logout)
 	a.get("GET /admin/{$}", a.overview)
+	a.accountRoutes()
 	a.get("GET /admin/", a.nothing)
 	a.mux.Handle("GET /admin", http.RedirectHandler("/admin/", http.StatusMovedPermanently))
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,11 +94,15 @@ func (v *views) addAssets() error {
 	if err != nil {
 		return fmt.Errorf("read the style: %w", err)
 	}
+	account, err := files.ReadFile("assets/account.css")
+	if err != nil {
+		return fmt.Errorf("read the style: %w", err)
+	}
 	icon, err := assets.Files.ReadFile("icon.svg")
 	if err != nil {
 		return fmt.Errorf("read the icon: %w", err)
 	}
-	v.assets.Style = v.add("admin", ".css", "text/css; charset=utf-8", append(style, own...))
+	v.assets.Style = v.add("admin", ".css", "text/css; charset=utf-8", slices.Concat(style, own, account))
 	v.assets.Icon = v.add("icon", ".svg", "image/svg+xml", icon)
 	return nil
 }
