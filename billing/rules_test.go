@@ -1,0 +1,120 @@
+package billing_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v79"
+
+	"github.com/weirhq/weir/internal/stripesim"
+)
+
+// What a frozen node counted over the highest maximum is nobody's to pay.
+func TestWhatIsOverTheMaximumIsForgiven(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{file: replace(planFile, "max: 5_000_000}}\n    on_exceeded: bill_overage\n  scale", "max: 100}}\n    on_exceeded: bill_overage\n  scale")})
+	customer, key := w.over("acme", 150)
+	w.hour()
+	require.EqualValues(t, 100, w.reported(customer))
+	w.toEnd()
+	w.finish()
+	require.EqualValues(t, 100, w.billed(customer))
+	require.Equal(t, book{Overage: 150, Invoiced: 100, Forgiven: 50}, w.book(key))
+	require.EqualValues(t, 50, w.number("SELECT overshoot FROM weir.books WHERE key = $1", key))
+}
+
+// swap puts another metered price in the place of the one that a subscription has.
+func (w *world) swap(sub *stripe.Subscription, price string) {
+	w.Helper()
+	w.prices[price] = w.metered(0.04, "month")
+	_, err := w.api.Subscriptions.Update(sub.ID, &stripe.SubscriptionParams{Items: []*stripe.SubscriptionItemsParams{{ID: stripe.String(sub.Items.Data[1].ID), Price: stripe.String(w.price(price))}}})
+	require.NoError(w, err)
+	w.soon()
+}
+
+// A refund over two segments is a link in each: Stripe floors each at zero, and what is below it would be lost.
+func TestARefundTakesNoSegmentBelowZero(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, sub := w.subscribe("acme", "pro_monthly", "usage")
+	w.soon()
+	w.advance(w.sim.Now().Add(10*time.Minute), 10*time.Minute)
+	w.node.use("acme", 1_100)
+	w.hour()
+	w.swap(sub, "other")
+	w.advance(w.sim.Now().Add(10*time.Minute), 10*time.Minute)
+	w.node.use("acme", 30)
+	w.hour()
+	require.EqualValues(t, 130, w.reported(customer))
+	_, err := w.b.Adjust(t.Context(), "acme", "events", w.sim.Now(), -50, "tester", "an outage")
+	require.NoError(t, err)
+	w.hour()
+	require.EqualValues(t, 80, w.reported(customer))
+	require.Equal(t, "80, 0", w.text("SELECT string_agg(weir.segment_sum(id)::text, ', ' ORDER BY id) FROM weir.segments"))
+	require.Equal(t, "100, 30, -30, -20", w.text("SELECT string_agg(value::text, ', ' ORDER BY seq) FROM weir.reports"))
+}
+
+// A segment that ends before any minute of it may carry a report: its units are not the next segment's.
+func TestASegmentTooShortForAReportIsShownAsLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, sub := w.subscribe("acme", "pro_monthly", "usage")
+	w.soon()
+	key := w.node.use("acme", 1_300)
+	w.swap(sub, "other")
+	w.advance(w.sim.Now().Add(10*time.Minute), 10*time.Minute)
+	w.node.use("acme", 20)
+	w.hour()
+	require.Equal(t, "rejected no_legal_minute 300, delivered  20", w.text("SELECT string_agg(state || ' ' || coalesce(code, '') || ' ' || value, ', ' ORDER BY seq) FROM weir.reports"))
+	w.toEnd()
+	w.finish()
+	require.EqualValues(t, 20, w.billed(customer))
+	require.Equal(t, book{Overage: 320, Invoiced: 20, Late: 300}, w.book(key))
+}
+
+// Reports that Stripe did not take until the invoice was final are not sent any more: no invoice would bill them.
+func TestNothingIsSentAfterTheInvoiceIsFinal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	busy := w.sim.Faults().Inject(post(stripesim.RateLimited("endpoint-rate"), 0))
+	w.toEnd()
+	w.finish()
+	require.Equal(t, book{Overage: 40, Late: 40}, w.book(key))
+	busy.Remove()
+	w.patience()
+	w.work()
+	w.hour()
+	require.Zero(t, w.reported(customer))
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.late WHERE units = 40 AND state = 'held'"))
+}
+
+// Two workers claim at the same instant: of one customer and meter only one of them gets a link.
+func TestTwoClaimsAtOnceTakeOneStreamOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	_, key := w.over("acme", 1)
+	w.hour()
+	w.storeLinks(key, 2)
+	const claim = "SELECT count(*) FROM weir.claim_reports($1, $2, interval '1 minute', NULL, false)"
+	first, err := w.db.Begin(t.Context())
+	require.NoError(t, err)
+	var n int64
+	require.NoError(t, first.QueryRow(t.Context(), claim, w.sim.Now(), 1).Scan(&n))
+	require.EqualValues(t, 1, n)
+	second := make(chan int64, 1)
+	go func() {
+		var n int64
+		if err := w.db.QueryRow(t.Context(), claim, w.sim.Now(), 10).Scan(&n); err != nil {
+			n = -1
+		}
+		second <- n
+	}()
+	require.Eventually(t, func() bool {
+		return w.number("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") > 0
+	}, 20*time.Second, 5*time.Millisecond, "the second waits for the first")
+	require.NoError(t, first.Commit(t.Context()))
+	require.Zero(t, <-second)
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.reports WHERE state = 'unknown'"))
+}
