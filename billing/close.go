@@ -3,9 +3,13 @@ package billing
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
-const closeMost = 500 // periods in one transaction
+const (
+	beginMost = 2_000 // periods marked in one transaction, which is quick
+	closeMost = 500   // periods closed in one transaction
+)
 
 // Close does what is due of closing: it marks the keys of ended periods ended, and closes those periods that no node,
 // no reservation and no row in the inbox can add to any more, or whose invoice can wait no longer. Their final reports
@@ -13,12 +17,19 @@ const closeMost = 500 // periods in one transaction
 func (b *Biller) Close(ctx context.Context) (int64, error) {
 	var all int64
 	for {
-		begun, n, err := b.closeChunk(ctx)
+		ids, err := b.beginClose(ctx)
 		if err != nil {
 			return all, err
 		}
-		if all += n; begun == 0 {
+		if len(ids) == 0 {
 			break
+		}
+		for some := range slices.Chunk(ids, closeMost) {
+			n, err := b.finishThese(ctx, some)
+			if err != nil {
+				return all, err
+			}
+			all += n
 		}
 	}
 	for after := int64(0); ; { // those that had to wait
@@ -35,12 +46,20 @@ func (b *Biller) Close(ctx context.Context) (int64, error) {
 	return all, b.noteGivenUp(ctx)
 }
 
-// closeChunk and finishClose are one statement each, and so one transaction.
-func (b *Biller) closeChunk(ctx context.Context) (begun, closed int64, err error) {
-	if err := b.db.QueryRow(ctx, "SELECT begun, closed FROM weir.close_chunk($1, $2)", b.now(), closeMost).Scan(&begun, &closed); err != nil {
-		return 0, 0, fmt.Errorf("begin to close periods: %w", err)
+// Each of these is one statement, and so one transaction. Marking is one of its own: it holds quotas of many accounts,
+// as closing does when it sets carries again.
+func (b *Biller) beginClose(ctx context.Context) (ids []int64, err error) {
+	if err := b.db.QueryRow(ctx, "SELECT weir.begin_close($1, $2)", b.now(), beginMost).Scan(&ids); err != nil {
+		return nil, fmt.Errorf("begin to close periods: %w", err)
 	}
-	return begun, closed, nil
+	return ids, nil
+}
+
+func (b *Biller) finishThese(ctx context.Context, ids []int64) (closed int64, err error) {
+	if err := b.db.QueryRow(ctx, "SELECT weir.finish_these($1, $2)", ids, b.now()).Scan(&closed); err != nil {
+		return 0, fmt.Errorf("close periods: %w", err)
+	}
+	return closed, nil
 }
 
 func (b *Biller) finishClose(ctx context.Context, after int64) (last *int64, closed int64, err error) {

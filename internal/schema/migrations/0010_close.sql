@@ -45,15 +45,6 @@ CREATE FUNCTION weir.unsealed(p weir.periods) RETURNS text
       AND (n.sealed < coalesce(p.cut, p.ends) OR n.applied < p.change)
 $$;
 
--- Begins the close of up to p_most ended periods and closes those of them that nothing more is expected of.
-CREATE FUNCTION weir.close_chunk(p_now timestamptz, p_most integer, OUT begun bigint, OUT closed bigint)
-    LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE v_ids bigint[] := weir.begin_close(p_now, p_most);
-BEGIN
-    begun := cardinality(v_ids);
-    closed := weir.finish_these(v_ids, p_now);
-END $$;
-
 -- Looks at the next p_most closing periods after an id, as finish_these does. Returns the last id that was looked at,
 -- NULL when none is left, and how many were closed.
 CREATE FUNCTION weir.finish_close(p_now timestamptz, p_after bigint, p_most integer, OUT last bigint, OUT closed bigint)
