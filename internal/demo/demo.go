@@ -215,6 +215,9 @@ func (w *world) startWorker(ctx context.Context) error {
 	if w.worker, err = startChild(ctx, "worker", w.cfg.Worker, []string{"serve"}, env, filepath.Join(w.dir, "worker.log")); err != nil {
 		return err
 	}
+	if err := w.worker.ready(ctx); err != nil { // it serves before it has published the plan file
+		return err
+	}
 	w.onClose(w.worker.stop)
 	w.say.detail("serving on %s", w.worker.url)
 	w.stripe.AddWebhook(stripesim.Webhook{URL: w.worker.url + "/stripe/webhook", Secret: w.hook})
