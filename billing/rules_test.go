@@ -8,6 +8,7 @@ import (
 	"github.com/stripe/stripe-go/v79"
 
 	"github.com/weirhq/weir/internal/stripesim"
+	"github.com/weirhq/weir/usage"
 )
 
 // What a frozen node counted over the highest maximum is nobody's to pay.
@@ -117,4 +118,37 @@ func TestTwoClaimsAtOnceTakeOneStreamOnce(t *testing.T) {
 	require.NoError(t, first.Commit(t.Context()))
 	require.Zero(t, <-second)
 	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.reports WHERE state = 'unknown'"))
+}
+
+// A node that has not heard that a period ended early may still count in it, however far it has sealed.
+func TestCloseWaitsForTheChangeThatSetTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	w.hour()
+	n := w.node
+	w.node = nil
+	before := n.change
+	list := w.api.Subscriptions.List(&stripe.SubscriptionListParams{Customer: stripe.String(customer)})
+	require.True(t, list.Next())
+	_, err := w.b.Settle(t.Context(), "acme")
+	require.NoError(t, err)
+	_, err = w.api.Subscriptions.Cancel(list.Subscription().ID, &stripe.SubscriptionCancelParams{InvoiceNow: stripe.Bool(true)})
+	require.NoError(t, err)
+	w.soon()
+	state := "SELECT p.state FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id WHERE k.key = $1"
+	seal := func(applied int64) {
+		require.NoError(t, w.sim.Advance(t.Context(), w.sim.Now().Add(5*time.Minute)))
+		_, err := usage.Flush(t.Context(), w.db, usage.Batch{Node: n.id, At: w.sim.Now(), Sealed: w.sim.Now(), Applied: applied})
+		require.NoError(t, err)
+		w.work()
+	}
+	seal(before)
+	require.Equal(t, "closing", w.text(state, key), "sealed past the end, and not told of it")
+	latest, _, err := usage.Changes(t.Context(), w.db, before)
+	require.NoError(t, err)
+	require.Greater(t, latest, before)
+	seal(latest)
+	require.NotEqual(t, "closing", w.text(state, key))
+	require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
 }
