@@ -144,6 +144,11 @@ func (b *Biller) Preview(ctx context.Context, a Action, by usage.By) ([]string, 
 	}
 	var lines []string
 	err := b.begin(ctx, func(tx pgx.Tx) error {
+		if f, ok := a.(interface{ find(context.Context, pgx.Tx) error }); ok {
+			if err := f.find(ctx, tx); err != nil {
+				return err
+			}
+		}
 		_, _, account := a.about()
 		before, err := readStanding(ctx, tx, account)
 		if err != nil {

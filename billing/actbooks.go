@@ -33,6 +33,15 @@ func (a *ReleaseLate) check(*Biller) error {
 	return fmt.Errorf("%q is no decision about late usage: use invoice_item, forgive or credit_note", a.Policy)
 }
 
+// find looks whose it is.
+func (a *ReleaseLate) find(ctx context.Context, tx pgx.Tx) error {
+	err := tx.QueryRow(ctx, "SELECT x.account FROM weir.late l JOIN weir.keys k ON k.key = l.key JOIN weir.accounts x ON x.id = k.account_id WHERE l.id = $1", a.ID).Scan(&a.account)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // one that is not there is refused below
+		return fmt.Errorf("find late usage %d: %w", a.ID, err)
+	}
+	return nil
+}
+
 func (a *ReleaseLate) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usage.By, now time.Time) (string, error) {
 	if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
 		return "", fmt.Errorf("release late usage %d: %w", a.ID, err)
