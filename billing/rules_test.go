@@ -152,3 +152,23 @@ func TestCloseWaitsForTheChangeThatSetTheEnd(t *testing.T) {
 	require.NotEqual(t, "closing", w.text(state, key))
 	require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
 }
+
+// What lies in the inbox was counted: a period with a row there is not closed before the fold.
+func TestCloseWaitsForTheInbox(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	_, key := w.over("acme", 40)
+	w.toEnd()
+	require.NoError(t, w.sim.Advance(t.Context(), start.AddDate(0, 1, 0).Add(5*time.Minute)))
+	w.node.used[key] += 3
+	w.node.flush(key)
+	state := "SELECT p.state FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id WHERE k.key = $1"
+	_, err := w.b.Close(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "closing", w.text(state, key))
+	w.fold()
+	_, err = w.b.Close(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "closed", w.text(state, key))
+	require.Equal(t, book{Overage: 43, Pending: 43}, w.book(key))
+}

@@ -114,13 +114,21 @@ func TestCase16DuplicatesAndOrderDoNotMatter(t *testing.T) {
 	require.EqualValues(t, 1, w.number("SELECT wanted FROM weir.customers"), "one effect")
 	w.work()
 	before := w.number("SELECT number FROM weir.changes")
-	for i, kind := range []string{"updated", "created", "updated"} {
-		b := eventBody(fmt.Sprintf("evt_1%d", i), "customer.subscription."+kind, fmt.Sprintf(`{"id":%q,"object":"subscription","customer":%q}`, sub.ID, customer))
-		require.Equal(t, 200, w.post(b, w.sign(b, secret, 0)))
+	// What the events say of it differs; they come in all orders, one at a time and all at once.
+	states := []string{`"status":"incomplete"`, `"status":"active"`, `"status":"canceled"`}
+	for i, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		for j, s := range order {
+			kind := []string{"created", "updated", "updated"}[s]
+			b := eventBody(fmt.Sprintf("evt_1%d%d", i, j), "customer.subscription."+kind, fmt.Sprintf(`{"id":%q,"object":"subscription","customer":%q,%s}`, sub.ID, customer, states[s]))
+			require.Equal(t, 200, w.post(b, w.sign(b, secret, 0)))
+			if i%2 == 0 {
+				w.work()
+			}
+		}
+		w.work()
+		require.Equal(t, before, w.number("SELECT number FROM weir.changes"), "reading the same state again changes nothing")
+		require.Equal(t, "pro yes", w.plan("acme")+" "+w.billability("acme"), "order %v", order)
 	}
-	w.work()
-	require.Equal(t, before, w.number("SELECT number FROM weir.changes"), "reading the same state again changes nothing")
-	require.Equal(t, "pro yes", w.plan("acme")+" "+w.billability("acme"))
 }
 
 func TestMappingByClientReference(t *testing.T) {
