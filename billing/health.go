@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/usage"
 )
 
 // Health says how billing stands in the whole database. Ages are business time; 0 where nothing waits.
@@ -30,14 +32,23 @@ type Health struct {
 	Live       *bool            // the mode that the database belongs to; nil: none yet
 }
 
-// Health reads it.
+// Health reads it, in one snapshot.
 func (b *Biller) Health(ctx context.Context) (Health, error) {
+	var h Health
+	err := inSnapshot(ctx, b.db, func(tx pgx.Tx) (err error) {
+		h, err = readHealth(ctx, tx, b.now())
+		return err
+	})
+	return h, err
+}
+
+// readHealth reads by indexes of what is not settled: its cost follows from what waits, not from the ledger's length.
+func readHealth(ctx context.Context, db usage.DB, now time.Time) (Health, error) {
 	h := Health{Reports: map[string]int64{}, Findings: map[string]int64{}, Stops: map[string]int64{}}
-	now := b.now()
 	var report, unclosed, late, sync, webhook, sweep, plan *time.Time
 	var deadline *time.Time
 	var skew float64
-	err := b.db.QueryRow(ctx, `SELECT
+	err := db.QueryRow(ctx, `SELECT
 		(SELECT min(greatest(created_at, stamp)) FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND stamp <= $1),
 		d.n, d.first, p.n, p.first, l.n, l.first, c.n, c.first, w.n, w.first,
 		coalesce(extract(epoch FROM s.clock_skew), 0)::double precision, s.swept_at, s.planned_at, s.livemode
@@ -46,7 +57,9 @@ func (b *Biller) Health(ctx context.Context) (Health, error) {
 		        AND EXISTS (SELECT FROM weir.reports r WHERE r.customer = i.customer AND r.state IN ('stored', 'unknown') AND NOT r.replaced)) d,
 		     (SELECT count(*) AS n, min(ends) AS first FROM weir.periods WHERE state IN ('open', 'closing') AND ends <= $1 AND coalesce(cut, ends) <= $1) p,
 		     (SELECT count(*) AS n, min(created_at) AS first FROM weir.late WHERE state = 'held') l,
-		     (SELECT count(*) AS n, min(coalesce(due_at, seen_at)) AS first FROM weir.customers WHERE NOT deleted AND (wanted > synced OR due_at <= $1)) c,
+		     (SELECT count(*) AS n, min(coalesce(x.due_at, x.seen_at)) AS first FROM (
+		        SELECT due_at, seen_at FROM weir.customers WHERE NOT deleted AND wanted > synced
+		        UNION ALL SELECT due_at, seen_at FROM weir.customers WHERE NOT deleted AND due_at <= $1 AND wanted <= synced) x) c,
 		     (SELECT count(*) AS n, min(received_at) AS first FROM weir.webhook_events WHERE state = 'stored') w`, now).
 		Scan(&report, &h.AtRisk, &deadline, &h.Unclosed, &unclosed, &h.LateHeld, &late, &h.Customers, &sync, &h.Webhooks, &webhook, &skew, &sweep, &plan, &h.Live)
 	if err != nil {
@@ -67,11 +80,12 @@ func (b *Biller) Health(ctx context.Context) (Health, error) {
 		into map[string]int64
 		sql  string
 	}{
-		{h.Reports, "SELECT state, count(*) FROM weir.reports WHERE state IN ('stored', 'unknown', 'rejected') AND NOT replaced GROUP BY state"},
+		{h.Reports, `SELECT state, count(*) FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced GROUP BY state
+			UNION ALL SELECT 'rejected', x.n FROM (SELECT count(*) AS n FROM weir.reports WHERE state = 'rejected' AND NOT replaced) x WHERE x.n > 0`},
 		{h.Findings, "SELECT kind, count(*) FROM weir.findings WHERE cleared_at IS NULL GROUP BY kind ORDER BY 2 DESC LIMIT 50"},
 		{h.Stops, "SELECT cause, 1::bigint FROM weir.stops"},
 	} {
-		rows, err := b.db.Query(ctx, q.sql)
+		rows, err := db.Query(ctx, q.sql)
 		if err != nil {
 			return h, fmt.Errorf("read how billing stands: %w", err)
 		}

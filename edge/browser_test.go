@@ -144,6 +144,13 @@ func (b *tab) quiet() {
 	require.Empty(b, b.said)
 }
 
+// forget drops what the page has complained of so far: a browser notes each answer that is an error.
+func (b *tab) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.said = nil
+}
+
 // shoot keeps a picture of the whole page as test output.
 func (b *tab) shoot(name string) {
 	b.Helper()

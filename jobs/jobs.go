@@ -22,8 +22,10 @@ import (
 	"github.com/weirhq/weir/billing"
 )
 
+// Schema is the PostgreSQL schema of River's tables.
+const Schema = "weir"
+
 const (
-	schemaName  = "weir"
 	jobTimeout  = 30 * time.Second
 	rescueAfter = 2 * time.Minute
 	longestWait = 30 * time.Second // between two tries of a job
@@ -31,7 +33,7 @@ const (
 
 // Migrate makes River's own tables in Weir's schema, which must be there. It may run many times and in many programs.
 func Migrate(ctx context.Context, db *pgxpool.Pool) error {
-	m, err := rivermigrate.New(riverpgxv5.New(db), &rivermigrate.Config{Schema: schemaName, Logger: slog.New(slog.DiscardHandler)})
+	m, err := rivermigrate.New(riverpgxv5.New(db), &rivermigrate.Config{Schema: Schema, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return fmt.Errorf("migrate River's tables: %w", err)
 	}
@@ -58,7 +60,7 @@ type Enqueuer struct{ client *river.Client[pgx.Tx] }
 
 // NewEnqueuer makes an Enqueuer; it works no jobs.
 func NewEnqueuer(db *pgxpool.Pool) (*Enqueuer, error) {
-	c, err := river.NewClient(riverpgxv5.New(db), &river.Config{Schema: schemaName, Logger: slog.New(slog.DiscardHandler)})
+	c, err := river.NewClient(riverpgxv5.New(db), &river.Config{Schema: Schema, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, fmt.Errorf("make an enqueuer: %w", err)
 	}

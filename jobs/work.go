@@ -81,7 +81,10 @@ func (w *Worker) fold(ctx context.Context) error {
 	}
 }
 
-// retire forgets nodes that are over, and what has served its time.
+// pressEach is how often the pressing accounts are looked for, in all workers together.
+const pressEach = 45 * time.Second
+
+// retire forgets nodes that are over, and what has served its time, and looks for the accounts that the admin shows.
 func (w *Worker) retire(ctx context.Context) error {
 	nodes, err := usage.Nodes(ctx, w.cfg.DB)
 	if err != nil {
@@ -95,7 +98,10 @@ func (w *Worker) retire(ctx context.Context) error {
 			}
 		}
 	}
-	_, err = usage.Prune(ctx, w.cfg.DB, w.cfg.Clock.Now())
+	if _, err := usage.Prune(ctx, w.cfg.DB, w.cfg.Clock.Now()); err != nil {
+		return err
+	}
+	_, err = usage.RefreshPressing(ctx, w.cfg.DB, w.cfg.Clock.Now(), pressEach)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/internal/schema"
+	pages "github.com/weirhq/weir/web/admin"
 )
 
 // routes are the worker's pages and endpoints.
@@ -24,6 +25,9 @@ func (o *office) routes() http.Handler {
 	for _, route := range []string{"GET /v1/accounts/{account}/usage", "POST /v1/accounts/{account}/link", "PUT /v1/accounts/{account}/contact"} {
 		mux.Handle(route, o.metrics.Measured("accounts", o.pages))
 	}
+	mux.Handle("/admin", o.metrics.Measured("admin", o.console))
+	mux.Handle("/admin/", o.metrics.Measured("admin", o.console))
+	mux.Handle(pages.JobsPath+"/", o.metrics.Measured("admin_jobs", o.console))
 	mux.Handle("GET /metrics", o.metrics.Page())
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /readyz", o.ready)

@@ -28,6 +28,7 @@ type serveCmd struct {
 	webhookFlags
 	adminFlags
 	pageFlags
+	consoleFlags
 	warnFlags
 	NoStripe    bool          `name:"no-stripe" help:"Run without Stripe on purpose: overage is recorded and nothing is reported."`
 	Addr        string        `name:"addr" from:"WEIR_ADDR" default:"127.0.0.1:8788" help:"host:port, or a Unix socket's path, to serve on ($WEIR_ADDR)."`
@@ -71,6 +72,7 @@ type office struct {
 	admin   *admin
 	metrics *metrics.HTTP
 	pages   *web.Pages
+	console *console
 	working atomic.Bool // the jobs run
 }
 
@@ -103,6 +105,9 @@ func (s *serveCmd) prepare(c *call, pool *pgxpool.Pool, catalog *plans.Catalog) 
 		DB: pool, Clock: o.clock, Logger: c.logger, Links: s.links, AdminToken: s.token, PublicURL: s.PublicURL, FrameAncestors: s.FrameAncestors,
 	})
 	if err != nil {
+		return nil, usageError{err}
+	}
+	if o.console, err = s.consoleFlags.open(c, o, &s.adminFlags, &s.linkFlags); err != nil {
 		return nil, usageError{err}
 	}
 	courier, err := s.courier(c, &o.desk, s.links, s.PublicURL)
@@ -173,6 +178,9 @@ func (s *serveCmd) serve(c *call, catalog *plans.Catalog) error {
 
 // work opens the entrance, follows the clock and waits for ctx; then it lets the running jobs end. The jobs run already.
 func (o *office) work(ctx context.Context, front *entrance, stopTimeout time.Duration) error {
+	if err := o.console.start(ctx); err != nil {
+		return err
+	}
 	o.working.Store(true)
 	front.open(o.routes())
 	o.clock.Run(ctx)

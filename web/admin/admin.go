@@ -68,6 +68,8 @@ type Admin struct {
 	own      *http.CrossOriginProtection
 	reads    *semaphore.Weighted
 	attempts *attempts
+	remedies map[string]remedy // by kind of finding
+	books    *bookshelf
 }
 
 // New checks the configuration and starts nothing.
@@ -91,7 +93,7 @@ func New(cfg Config) (*Admin, error) {
 	}
 	a := &Admin{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), views: v, guard: g, own: http.NewCrossOriginProtection(),
-		reads: semaphore.NewWeighted(maxReads), attempts: newAttempts(cfg.WallClock),
+		reads: semaphore.NewWeighted(maxReads), attempts: newAttempts(cfg.WallClock), remedies: remedies(), books: newBookshelf(cfg.Biller, cfg.WallClock),
 	}
 	a.routes()
 	return a, nil
@@ -103,6 +105,14 @@ func (a *Admin) routes() {
 	a.mux.HandleFunc("POST /admin/login", a.login)
 	a.post("POST /admin/logout", a.logout)
 	a.get("GET /admin/{$}", a.overview)
+	a.get("GET /admin/search", a.search)
+	a.get("GET /admin/accounts", a.accounts)
+	a.get("GET /admin/findings", a.findings)
+	a.get("GET /admin/held", a.held)
+	a.get("GET /admin/nodes", a.nodes)
+	a.get("GET /admin/nodes/{node}", a.node)
+	a.bookRoutes()
+	a.jobRoutes()
 	a.accountRoutes()
 	a.get("GET /admin/", a.nothing)
 	a.mux.Handle("GET /admin", http.RedirectHandler("/admin/", http.StatusMovedPermanently))

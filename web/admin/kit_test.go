@@ -244,6 +244,16 @@ func (w *world) advance(to time.Time, step time.Duration) {
 	}
 }
 
+// over makes an account on plan pro that has used all that is included, and so much more.
+func (w *world) over(account string, units int64) (customer string, key int64) {
+	w.Helper()
+	customer, _ = w.subscribe(account, "pro_monthly", "usage")
+	w.advance(w.sim.Now().Add(11*time.Minute), 5*time.Minute)
+	return customer, w.use(account, 1_000+units)
+}
+
+func (w *world) hour() { w.advance(w.sim.Now().Add(time.Hour), time.Hour) }
+
 func (w *world) exec(sql string, args ...any) {
 	w.Helper()
 	_, err := w.db.Exec(w.Context(), sql, args...)

@@ -25,17 +25,18 @@ import (
 //go:embed templates/*.html assets/*
 var files embed.FS
 
-// view is what a page is made of. A handler sets the first three; the rest is the layout's.
+// view is what a page is made of. A handler sets the first part; the rest is the layout's.
 type view struct {
 	Title   string
 	Section string // of the navigation: overview, accounts, findings, books, nodes, audit
 	Page    any    // the page's own; its template finds it as .Page
+	Query   string // what was searched for
+	Refresh int    // seconds after which the page loads itself again; 0: never
 
 	Who     person
 	FormKey string // forms carry it as a hidden input named key
 	Flash   flash
-	Query   string // what was searched for
-	Jobs    bool   // there is a page of jobs
+	Jobs    bool // there is a page of jobs
 	Now     time.Time
 	Assets  assetNames
 }
@@ -189,7 +190,7 @@ func accountOf(r *http.Request) string { return strings.TrimPrefix(r.PathValue("
 
 // functions are what templates may call.
 func functions() template.FuncMap {
-	return template.FuncMap{"count": count, "instant": instant, "day": day, "accountPath": accountPath, "tab": newTab}
+	return template.FuncMap{"count": count, "instant": instant, "day": day, "accountPath": accountPath, "tab": newTab, "column": column}
 }
 
 // tab is one of the navigation's.

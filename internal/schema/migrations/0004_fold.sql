@@ -89,6 +89,15 @@ BEGIN
     RETURN a;
 END $$;
 
+-- Units by the minute in which they were counted, of all accounts, for the last days. numeric: a sum that no key could
+-- hold is no reason to park a row.
+CREATE TABLE weir.pace (
+    minute     timestamptz NOT NULL,
+    feature_id integer NOT NULL,
+    units      numeric NOT NULL,
+    PRIMARY KEY (minute, feature_id)
+) WITH (fillfactor = 70);
+
 -- Folds exactly these inbox rows. The caller has locked weir.fold in an earlier statement: in the same one the lock
 -- would come after the snapshot. A fold takes the maximum per node and key, so repeats and reorderings add nothing.
 -- Rows that it changes are found by their places: under weir.fold nobody else moves them, and no plan can read a table.
@@ -127,7 +136,7 @@ BEGIN
         FROM (SELECT t.place, max(t.upto) AS upto FROM told t WHERE t.upto > t.used GROUP BY 1) s
         WHERE d.ctid = s.place),
     split AS MATERIALIZED (  -- counted forward: included units first
-        SELECT s.key, s.day, s.d, s.total, s.at, s.last, h.place AS history, t.place AS totals, k.included, k.billability, k.allowance, k.warn_at,
+        SELECT s.key, s.day, s.d, s.total, s.at, s.last, h.place AS history, t.place AS totals, k.included, k.feature_id, k.billability, k.allowance, k.warn_at,
                CASE WHEN k.included IS NULL THEN s.d ELSE least(s.d, greatest(0, k.included - t.free - s.before))::bigint END AS free,
                CASE WHEN k.included IS NULL THEN s.total ELSE least(s.total, greatest(0, k.included - t.free))::bigint END AS all_free,
                t.free + t.overage + s.total AS stands,
@@ -145,6 +154,10 @@ BEGIN
         INSERT INTO weir.history (key, day, used, overage) SELECT s.key, s.day, s.d, s.d - s.free FROM split s WHERE s.history IS NULL),
     old_days AS (
         UPDATE weir.history h SET used = h.used + s.d, overage = h.overage + s.d - s.free FROM split s WHERE h.ctid = s.history),
+    paced AS (
+        INSERT INTO weir.pace AS p (minute, feature_id, units)
+        SELECT date_trunc('minute', s.at), s.feature_id, sum(s.d) FROM split s GROUP BY 1, 2 ORDER BY 1, 2
+        ON CONFLICT (minute, feature_id) DO UPDATE SET units = p.units + excluded.units),
     moved AS (
         UPDATE weir.totals t SET
             used = t.used + s.total, free = t.free + s.all_free, overage = t.overage + s.total - s.all_free,

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/internal/pgtest"
+	"github.com/weirhq/weir/jobs"
+)
+
+func TestTheAdminIsServedToThoseWithTheToken(t *testing.T) {
+	t.Parallel()
+	p := newMigrated(t)
+	p.env["WEIR_ADMIN_TOKEN"] = "a token"
+	s := p.serve("--no-stripe")
+	for _, path := range []string{"/admin", "/admin/", "/admin/jobs/", "/admin/jobs/api/queues", "/admin/books/2026-01.csv"} {
+		status, body := s.request(http.MethodGet, path, "", "")
+		require.Equal(t, http.StatusUnauthorized, status, "%s: %s", path, body)
+		require.Equal(t, http.StatusUnauthorized, s.status(http.MethodGet, path, "wrong", ""), path)
+		require.Equal(t, http.StatusOK, s.status(http.MethodGet, path, "a token", ""), path)
+	}
+	_, body := s.request(http.MethodGet, "/admin/", "a token", "")
+	require.Contains(t, body, "Overview")
+	require.Contains(t, body, `href="/admin/jobs/"`)
+	_, body = s.request(http.MethodGet, "/admin/jobs/api/queues", "a token", "")
+	require.Contains(t, body, `"fold"`, "River's tables in Weir's schema")
+	require.Contains(t, s.page("/metrics"), `weir_http_answers_total{route="admin",status="200"}`)
+	require.Contains(t, s.page("/metrics"), `weir_http_answers_total{route="admin_jobs",status="401"}`)
+}
+
+func TestWithoutATokenTheAdminSaysWhatToSet(t *testing.T) {
+	t.Parallel()
+	p := newMigrated(t)
+	s := p.serve("--no-stripe")
+	status, body := s.request(http.MethodGet, "/admin/", "", "")
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Contains(t, body, "WEIR_ADMIN_TOKEN")
+	p.mustFail(exitUsage, "serve", "--no-stripe", "--addr", "127.0.0.1:0", "--admin-user-header", "X-User")
+}
+
+func TestAProxyIsTrustedByItsAddress(t *testing.T) {
+	t.Parallel()
+	p := newMigrated(t)
+	s := p.serve("--no-stripe", "--admin-user-header", "X-Forwarded-User", "--admin-trusted-proxies", "10.0.0.0/8,127.0.0.1")
+	require.Equal(t, http.StatusOK, s.asked(http.MethodGet, "/admin/", "X-Forwarded-User", "ada"))
+	require.Equal(t, http.StatusUnauthorized, s.asked(http.MethodGet, "/admin/"))
+	// What River's page sends comes from its own page.
+	const pause = "/admin/jobs/api/queues/fold/pause"
+	require.Equal(t, http.StatusForbidden, s.asked(http.MethodPut, pause, "X-Forwarded-User", "ada", "Sec-Fetch-Site", "cross-site"))
+	require.Equal(t, http.StatusForbidden, s.asked(http.MethodPut, pause, "X-Forwarded-User", "ada", "Origin", "https://evil.example"))
+	require.Equal(t, http.StatusOK, s.asked(http.MethodPut, pause, "X-Forwarded-User", "ada", "Sec-Fetch-Site", "same-origin"))
+	require.Equal(t, http.StatusOK, s.asked(http.MethodPut, "/admin/jobs/api/queues/fold/resume", "X-Forwarded-User", "ada", "Sec-Fetch-Site", "same-origin"))
+}
+
+// asked makes a request with headers and returns its answer's status.
+func (s *serving) asked(method, path string, headers ...string) int {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(""))
+	require.NoError(s, err)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	require.NoError(s, err)
+	require.NoError(s, res.Body.Close())
+	return res.StatusCode
+}
+
+// page is a page that needs no token.
+func (s *serving) page(path string) string {
+	s.Helper()
+	status, body := s.request(http.MethodGet, path, "", "")
+	require.Equal(s, http.StatusOK, status)
+	return body
+}
+
+// novelArgs are a job of a kind that no worker of this version knows, as a newer one inserts it.
+type novelArgs struct{}
+
+// Kind names the job.
+func (novelArgs) Kind() string { return "novel" }
+
+func TestAJobThatFailsIsOnTheOverview(t *testing.T) {
+	t.Parallel()
+	p := newMigrated(t)
+	p.env["WEIR_ADMIN_TOKEN"] = "a token"
+	s := p.serve("--no-stripe")
+	db := pgtest.Pool(t, p.env["DATABASE_URL"])
+	c, err := river.NewClient(riverpgxv5.New(db), &river.Config{Schema: jobs.Schema, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	_, err = c.Insert(t.Context(), novelArgs{}, &river.InsertOpts{Queue: "read", MaxAttempts: 1})
+	require.NoError(t, err)
+	var body string
+	require.Eventually(t, func() bool {
+		_, body = s.request(http.MethodGet, "/admin/", "a token", "")
+		return strings.Contains(body, `id="alert-job-novel-discarded"`)
+	}, time.Minute, 50*time.Millisecond)
+	require.Contains(t, body, "Retry it once its cause is mended")
+}

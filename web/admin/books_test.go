@@ -1,0 +1,76 @@
+package admin_test
+
+import (
+	"encoding/csv"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// month makes a month that is over, of an account whose name a spreadsheet would compute.
+func (w *world) month(account string) (key int64) {
+	w.Helper()
+	w.catalogue()
+	_, key = w.over(account, 40)
+	end := start.AddDate(0, 1, 0)
+	w.advance(end.Add(-time.Hour), 25*24*time.Hour)
+	w.advance(end.Add(2*time.Hour), 20*time.Minute)
+	return key
+}
+
+func TestTheBooksOfAMonth(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const account = `=HYPERLINK("https://evil.example")`
+	key := w.month(account)
+	v := w.signedIn("Ada")
+	require.Equal(t, "/admin/books/2026-02", v.get("/admin/books").header.Get("Location"), "of business time")
+	require.Equal(t, "/admin/books/2025-12", v.get("/admin/books?month=2025-12").header.Get("Location"))
+	page := v.page("/admin/books/2026-02")
+	require.Contains(t, page, "They agree")
+	require.Contains(t, page, "=HYPERLINK(&#34;https://evil.example&#34;)")
+	require.Contains(t, page, `data-is="Invoiced">40<`)
+	require.Contains(t, v.page("/admin/books/2026-03"), "No period with overage ended")
+
+	a := v.get("/admin/books/2026-02.csv")
+	require.Equal(t, http.StatusOK, a.status)
+	require.Equal(t, "text/csv; charset=utf-8", a.header.Get("Content-Type"))
+	require.Contains(t, a.header.Get("Content-Disposition"), `filename="weir-close-report-2026-02.csv"`)
+	rows, err := csv.NewReader(strings.NewReader(a.body)).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	require.Equal(t, "'"+account, rows[1][0], "no spreadsheet computes it")
+	require.Equal(t, []string{"40", "40", "0", "0", "0", "0", ""}, rows[1][5:])
+
+	// A break is on top of the page, once what was read before has aged.
+	w.exec("UPDATE weir.books SET invoiced = invoiced + 1 WHERE key = $1", key)
+	require.Contains(t, v.page("/admin/books/2026-02"), "They agree", "paging shows one reading")
+	w.wall = w.wall.Add(time.Minute)
+	page = v.page("/admin/books/2026-02")
+	require.Contains(t, page, "Where the books do not agree")
+	require.Contains(t, page, "overage 40 is not invoiced 41")
+	require.Less(t, strings.Index(page, "do not agree"), strings.Index(page, "data-is="))
+	require.Contains(t, page, `class="broken"`)
+	for _, month := range []string{"2026-13", "x", "1999-01", "2026-02.json", "..%2F2026-02"} {
+		require.Equal(t, http.StatusNotFound, v.get("/admin/books/"+month).status, month)
+	}
+	require.Equal(t, http.StatusUnauthorized, w.browser().get("/admin/books/2026-02.csv").status)
+}
+
+func TestTheBooksArePaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.crowd(250, 2)
+	v := w.signedIn("Ada")
+	page := v.page("/admin/books/2026-01")
+	require.Contains(t, page, "1 to 100 of 250")
+	require.Contains(t, page, "acct-000001")
+	require.Contains(t, page, "/admin/books/2026-01?page=1")
+	page = v.page("/admin/books/2026-01?page=2")
+	require.Contains(t, page, "201 to 250 of 250")
+	require.Contains(t, page, "Total", "of all of them, on each page")
+	require.Contains(t, v.page("/admin/books/2026-01?page=99"), "201 to 250 of 250")
+}
