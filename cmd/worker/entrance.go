@@ -39,7 +39,7 @@ func newEntrance(c *call) (*entrance, error) {
 	mux.Handle("GET /metrics", page.Page())
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		readiness{Reason: "the worker starts and has not reached the database yet: it tries again by itself, and its log says what it met", Time: time.Now().UTC()}.write(w)
+		readiness{Reason: "the worker starts and has not reached the database yet: it tries again by itself, and its log says what it met"}.write(w) // business time is not known yet
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "1")

@@ -9,7 +9,9 @@ import (
 
 func TestUnitsAreWorthWhatAnInvoiceLineSays(t *testing.T) {
 	t.Parallel()
-	price := func(s string) decimal.NullDecimal { return decimal.NullDecimal{Decimal: decimal.RequireFromString(s), Valid: true} }
+	price := func(s string) decimal.NullDecimal {
+		return decimal.NullDecimal{Decimal: decimal.RequireFromString(s), Valid: true}
+	}
 	for _, c := range []struct {
 		units          int64
 		unit, currency string

@@ -219,6 +219,9 @@ func (w *world) startWorker(ctx context.Context) error {
 		return err
 	}
 	w.onClose(w.worker.stop)
+	if err := w.worker.ready(ctx); err != nil { // it serves before it has published the plan file
+		return err
+	}
 	w.say.detail("serving on %s", w.worker.url)
 	w.stripe.AddWebhook(stripesim.Webhook{URL: w.worker.url + "/stripe/webhook", Secret: w.hook})
 	return nil

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weirhq/weir/internal/postgres"
@@ -51,9 +52,18 @@ func Migrated(t testing.TB, key string, migrate func(ctx context.Context, url st
 	return fresh(t, func(ctx context.Context, a *admin) (string, error) { return a.template(ctx, key, migrate) })
 }
 
-// Pool returns a pool on url that is closed when t ends.
+// Pool returns a pool on url that is closed when t ends. Where WEIR_TEST_POOLER
+// names the address of a transaction pooler, which knows every database, the
+// pool goes through it: so tests show that nothing needs a session.
 func Pool(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
+	if pooler := os.Getenv("WEIR_TEST_POOLER"); pooler != "" {
+		cfg, err := pgx.ParseConfig(url)
+		if err != nil {
+			t.Fatalf("open test database: %v", err)
+		}
+		url = "postgres://weir@" + pooler + "/" + cfg.Database + "?sslmode=disable&default_query_exec_mode=cache_describe"
+	}
 	pool, err := pgxpool.New(t.Context(), url)
 	if err != nil {
 		t.Fatalf("open test database: %v", err)
