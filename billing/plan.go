@@ -132,8 +132,14 @@ func (b *Biller) wakeEnded(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("wake ended periods: %w", err)
 	}
-	rows, err := b.db.Query(ctx, `SELECT b.key FROM weir.books b JOIN weir.totals t ON t.key = b.key JOIN weir.keys k ON k.key = b.key JOIN weir.periods p ON p.id = k.period_id
-		WHERE (b.overage, b.not_billable) IS DISTINCT FROM (t.overage, t.not_billable) AND p.closed_at > $1::timestamptz - interval '40 days' ORDER BY b.key LIMIT 5000`, now)
+	rows, err := b.db.Query(ctx, `
+		(SELECT b.key FROM weir.books b JOIN weir.totals t ON t.key = b.key JOIN weir.keys k ON k.key = b.key JOIN weir.periods p ON p.id = k.period_id
+		 WHERE (b.overage, b.not_billable) IS DISTINCT FROM (t.overage, t.not_billable) AND p.closed_at > $1::timestamptz - interval '40 days' ORDER BY b.key LIMIT 5000)
+		UNION -- free units of a period that another one carries on
+		(SELECT ok.key FROM weir.periods n JOIN weir.keys k ON k.period_id = n.id AND k.early_end = 'carry' JOIN weir.totals t ON t.key = k.key
+		 JOIN weir.periods p ON p.id = n.carried_from AND p.state IN ('closed', 'invoiced')
+		 JOIN weir.keys ok ON ok.period_id = p.id AND ok.feature_id = k.feature_id JOIN weir.totals ot ON ot.key = ok.key
+		 WHERE n.carried_from IS NOT NULL AND n.state IN ('open', 'closing') AND t.carried < ot.free ORDER BY ok.key LIMIT 5000)`, now)
 	if err != nil {
 		return fmt.Errorf("find books to make again: %w", err)
 	}
@@ -152,6 +158,10 @@ func (b *Biller) rebook(ctx context.Context, keys []int64) error {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "SELECT weir.book($1, $2)", keys, now); err != nil {
+			return err
+		}
+		// What a later period opened with grows with it.
+		if _, err := tx.Exec(ctx, "SELECT weir.carry(ARRAY(SELECT DISTINCT k.period_id FROM weir.keys k WHERE k.key = ANY ($1)))", keys); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `INSERT INTO weir.chains AS h (key, due) SELECT k, true FROM unnest($1::bigint[]) k ORDER BY k

@@ -172,3 +172,49 @@ func TestCloseWaitsForTheInbox(t *testing.T) {
 	require.Equal(t, "closed", w.text(state, key))
 	require.Equal(t, book{Overage: 43, Pending: 43}, w.book(key))
 }
+
+// A period was cut short, and a node brings units of it when it is closed: they use up the same allowance.
+func TestUnitsOfACutPeriodThatComeLateUseTheOneAllowance(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	_, sub := w.subscribe("acme", "pro_monthly", "usage")
+	w.soon()
+	old := w.node.use("acme", 500)
+	w.advance(w.sim.Now().Add(time.Hour), 30*time.Minute)
+	slow := w.newNode()
+	slow.used[old] += 300
+	_, err := w.api.Subscriptions.Update(sub.ID, &stripe.SubscriptionParams{BillingCycleAnchorNow: stripe.Bool(true), ProrationBehavior: stripe.String("none")})
+	require.NoError(t, err)
+	w.soon()
+	key := w.node.use("acme", 100)
+	require.NotEqual(t, old, key)
+	w.advance(w.sim.Now().Add(2*time.Hour), 30*time.Minute)
+	free := "SELECT carried || ' ' || free || ' ' || overage FROM weir.totals WHERE key = $1"
+	require.Equal(t, "500 600 0", w.text(free, key))
+	slow.flush(old)
+	w.work()
+	require.Equal(t, "800 900 0", w.text(free, key))
+	require.EqualValues(t, 1_000, w.number("SELECT free + (SELECT included - free FROM weir.totals JOIN weir.keys USING (key) WHERE key = $1) FROM weir.totals WHERE key = $1", key), "one allowance")
+	w.node.use("acme", 150)
+	w.fold()
+	require.Equal(t, "800 1000 50", w.text(free, key))
+	r, err := w.b.CloseReport(t.Context(), start)
+	require.NoError(t, err)
+	require.Empty(t, r.Breaks)
+}
+
+// A draft shows the usage so far, and bills nothing.
+func TestADraftBillsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	w.toEnd()
+	w.advance(start.AddDate(0, 1, 0).Add(40*time.Minute), 10*time.Minute)
+	w.exec("UPDATE weir.invoices SET wanted = wanted + 1 WHERE status = 'draft'")
+	w.work()
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.invoices i JOIN weir.invoice_lines l ON l.invoice = i.invoice WHERE i.customer = $1 AND i.status = 'draft' AND l.quantity = 40", customer))
+	require.Equal(t, book{Overage: 40, Pending: 40}, w.book(key))
+	require.Zero(t, w.number("SELECT count(*) FROM weir.invoiced"))
+	w.finish()
+	require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
+}
