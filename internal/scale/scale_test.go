@@ -12,10 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-<<<<<<< ours
-	"github.com/stretchr/testify/assert"
-=======
->>>>>>> theirs
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/schematest"
@@ -53,11 +49,7 @@ func near(t *testing.T, name string, measured float64) {
 	t.Helper()
 	t.Logf("%s: %.2f", name, measured)
 	want := formula(t, name)
-<<<<<<< ours
-	assert.InDelta(t, want, measured, want/3, name)
-=======
 	require.InDelta(t, want, measured, want/3, name)
->>>>>>> theirs
 }
 
 // cost is what a statement wrote: the server counts it for this statement alone, whatever else runs.
