@@ -60,7 +60,7 @@ microbench: setup ## Run the Go benchmarks (BENCH=regexp BENCHTIME=1s; compare r
 .PHONY: chaos
 chaos: setup ## Long forms of the tests that kill processes and break the database and Stripe (up to 60 minutes)
 	WEIR_CHAOS=1 go test -count=1 -run 'Processes|Kill|Faults|Case30' -timeout 40m -v ./enforcer
-	WEIR_CHAOS=1 go test -count=1 -run 'Months|SameUnits' -timeout 20m -v ./billing
+	WEIR_CHAOS=1 go test -count=1 -run 'Months|SameUnits|EverythingAtOnce' -timeout 20m -v ./billing
 
 .PHONY: soak
 soak: setup build ## Half an hour of traffic, kills and cuts while months pass, then every number compared (ARGS="-for 2m")
