@@ -2,11 +2,13 @@ package billing
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirhq/weir/usage"
 )
@@ -55,20 +57,20 @@ func (b *Biller) applySync(ctx context.Context, cc claimedCustomer, f *facts, d 
 
 // applyChanged maps a customer that says whose it is, and applies what was derived.
 func (b *Biller) applyChanged(ctx context.Context, tx pgx.Tx, cc claimedCustomer, f *facts, d derived, reference *string) error {
-	// Locks in the common order: the fold, the account, then what is ours.
-	if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
+	// Every fold waits for what follows: as few round trips as there can be.
+	var account, claim *int64
+	if err := tx.QueryRow(ctx, "SELECT account_id, claim FROM weir.lock_sync($1)", cc.id).Scan(&account, &claim); err != nil {
 		return fmt.Errorf("apply customer %s: %w", cc.id, err)
 	}
-	account, mine, err := lockCustomer(ctx, tx, cc)
-	if err != nil || !mine {
-		return err
+	if claim == nil || *claim != cc.claim {
+		return nil
 	}
 	if account == nil && reference != nil {
 		if err := b.mapByReference(ctx, tx, cc.id, *reference, "metadata", f.now); err != nil {
 			return err
 		}
-		if account, _, err = lockCustomer(ctx, tx, cc); err != nil {
-			return err
+		if err := tx.QueryRow(ctx, "SELECT account_id FROM weir.lock_sync($1)", cc.id).Scan(&account); err != nil {
+			return fmt.Errorf("apply customer %s: %w", cc.id, err)
 		}
 		if account != nil {
 			if err := tx.QueryRow(ctx, "SELECT coalesce(plan, '') FROM weir.accounts WHERE id = $1", *account).Scan(&f.last); err != nil {
@@ -84,15 +86,31 @@ func (b *Biller) applyChanged(ctx context.Context, tx pgx.Tx, cc claimedCustomer
 	if err != nil {
 		return err
 	}
+	last := &together{}
 	if d.apply {
-		if err := b.applyDerived(ctx, tx, *account, cc.id, f, d); err != nil {
+		if err := b.applyDerived(ctx, tx, last, *account, cc.id, f, d); err != nil {
 			return err
 		}
 	}
-	if err := noteFindings(ctx, tx, *account, cc.id, d.findings, f.now); err != nil {
+	if err := noteFindings(ctx, last, *account, cc.id, d.findings, f.now); err != nil {
 		return err
 	}
-	return finishSync(ctx, tx, cc, f, d, print)
+	if err := finishSync(ctx, last, cc, f, d, print); err != nil {
+		return err
+	}
+	if err := tx.SendBatch(ctx, &last.batch).Close(); err != nil {
+		return fmt.Errorf("apply customer %s: %w", cc.id, err)
+	}
+	return nil
+}
+
+// together keeps statements whose results nobody reads, to be sent in one round trip.
+type together struct{ batch pgx.Batch }
+
+// Exec keeps a statement. Its error comes when they are sent.
+func (t *together) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	t.batch.Queue(sql, args...)
+	return pgconn.CommandTag{}, nil
 }
 
 func lockCustomer(ctx context.Context, tx pgx.Tx, cc claimedCustomer) (account *int64, mine bool, err error) {
@@ -128,11 +146,9 @@ func (b *Biller) leaveUnmapped(ctx context.Context, tx pgx.Tx, cc claimedCustome
 	return finishSync(ctx, tx, cc, f, d, "")
 }
 
-// applyDerived ends segments that no longer hold, sets the plan and period, and opens the segments that hold now.
-func (b *Biller) applyDerived(ctx context.Context, tx pgx.Tx, account int64, customer string, f *facts, d derived) error {
-	if _, err := tx.Exec(ctx, "SELECT weir.fold_account($1)", account); err != nil {
-		return fmt.Errorf("fold account: %w", err)
-	}
+// applyDerived ends segments that no longer hold, sets the plan and period, and opens the segments that hold now. The
+// account is folded.
+func (b *Biller) applyDerived(ctx context.Context, tx pgx.Tx, last *together, account int64, customer string, f *facts, d derived) error {
 	if err := endSegments(ctx, tx, account, customer, f, d); err != nil {
 		return err
 	}
@@ -145,10 +161,10 @@ func (b *Biller) applyDerived(ctx context.Context, tx pgx.Tx, account int64, cus
 	if err != nil {
 		return err
 	}
-	if err := clearFinding(ctx, tx, "unconfirmed_period", units(period), "confirmed", f.now); err != nil {
+	if err := clearFinding(ctx, last, "unconfirmed_period", units(period), "confirmed", f.now); err != nil {
 		return err
 	}
-	return openSegments(ctx, tx, period, customer, f.now, d.segments)
+	return openSegments(ctx, last, period, customer, f.now, d.segments)
 }
 
 // noteEarlyEnd tells a person of a period that Stripe ended long before we knew.
@@ -186,6 +202,7 @@ func endSegments(ctx context.Context, tx pgx.Tx, account int64, customer string,
 	if !d.early.IsZero() {
 		at = d.early
 	}
+	var over []int64
 	for _, o := range all {
 		w, ok := d.segments[o.Feature]
 		if d.hold[o.Feature] && o.Customer == customer {
@@ -194,56 +211,49 @@ func endSegments(ctx context.Context, tx pgx.Tx, account int64, customer string,
 		if ok && o.Customer == customer && o.Subscription == w.Subscription && o.Item == w.Item && o.Price == w.Price {
 			continue
 		}
-		if _, err := tx.Exec(ctx, "SELECT weir.end_segment($1, $2, $3, 'segment')", o.Key, at, f.now); err != nil {
-			return fmt.Errorf("end segment: %w", err)
-		}
+		over = append(over, o.Key)
+	}
+	if len(over) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, "SELECT weir.end_segment(k, $2, $3, 'segment') FROM unnest($1::bigint[]) k", over, at, f.now); err != nil {
+		return fmt.Errorf("end segments: %w", err)
 	}
 	return nil
 }
 
 // openSegments opens a segment for each feature of the period that has none open, and keeps windows as they are now.
-func openSegments(ctx context.Context, tx pgx.Tx, period int64, customer string, now time.Time, want map[string]segment) error {
+func openSegments(ctx context.Context, db execer, period int64, customer string, now time.Time, want map[string]segment) error {
+	type row struct {
+		Feature string
+		segment
+		Since *time.Time
+	}
+	rows := make([]row, 0, len(want))
 	for feature, s := range want {
-		_, err := tx.Exec(ctx, `UPDATE weir.segments g SET window_end = $4 FROM weir.keys k
-			WHERE g.customer = $1 AND g.subscription = $2 AND g.meter = $3 AND g.window_start < $4 AND g.window_end > $4
-			  AND k.key = g.key AND k.period_id <> $5`, customer, s.Subscription, s.Meter, s.WindowStart, period)
-		if err != nil {
-			return fmt.Errorf("cut windows: %w", err)
-		}
-		_, err = tx.Exec(ctx, `
-			WITH k AS (SELECT x.key, p.starts FROM weir.keys x JOIN weir.features f ON f.id = x.feature_id JOIN weir.periods p ON p.id = x.period_id
-			           WHERE x.period_id = $1 AND f.name = $2),
-			moved AS (UPDATE weir.segments g SET window_start = $11, window_end = $12 FROM k WHERE g.key = k.key AND g.ends IS NULL RETURNING g.key)
-			INSERT INTO weir.segments (key, customer, subscription, item, price, product, currency, tax_behavior, unit_amount, meter,
-				window_start, window_end, starts, opened_at)
-			SELECT k.key, $3, $4, $5, $6, nullif($7, ''), $8, nullif($9, ''), nullif($10, '')::numeric, $15, $11, $12,
-				greatest(k.starts, $11, $13, (SELECT max(o.ends) FROM weir.segments o WHERE o.key = k.key)), $14
-			FROM k WHERE NOT EXISTS (SELECT FROM moved)`,
-			period, feature, customer, s.Subscription, s.Item, s.Price, s.Product, s.Currency, s.TaxBehavior, s.UnitAmount,
-			s.WindowStart, s.WindowEnd, nullTime(s.Since), now, s.Meter)
-		if err != nil {
-			return fmt.Errorf("open segment: %w", err)
-		}
-		_, err = tx.Exec(ctx, `INSERT INTO weir.chains AS c (key, due) SELECT k.key, true FROM weir.keys k JOIN weir.features f ON f.id = k.feature_id
-			WHERE k.period_id = $1 AND f.name = $2 ON CONFLICT (key) DO UPDATE SET due = true`, period, feature)
-		if err != nil {
-			return fmt.Errorf("wake the chain: %w", err)
-		}
+		rows = append(rows, row{feature, s, nullTime(s.Since)})
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return fmt.Errorf("open segments: %w", err)
+	}
+	if _, err := db.Exec(ctx, "SELECT weir.open_segments($1, $2, $3, $4)", period, customer, now, text); err != nil {
+		return fmt.Errorf("open segments: %w", err)
 	}
 	return nil
 }
 
 // noteFindings raises what derivation found and clears what it no longer finds.
-func noteFindings(ctx context.Context, tx pgx.Tx, account int64, customer string, found []finding, now time.Time) error {
+func noteFindings(ctx context.Context, db execer, account int64, customer string, found []finding, now time.Time) error {
 	open := make([]string, 0, len(found))
 	for _, f := range found {
 		f.account = account
-		if err := raise(ctx, tx, f, now); err != nil {
+		if err := raise(ctx, db, f, now); err != nil {
 			return err
 		}
 		open = append(open, f.kind+"\x1f"+f.subject)
 	}
-	_, err := tx.Exec(ctx, `UPDATE weir.findings SET cleared_at = $3, cleared_by = 'sync of ' || $5
+	_, err := db.Exec(ctx, `UPDATE weir.findings SET cleared_at = $3, cleared_by = 'sync of ' || $5
 		WHERE account_id = $1 AND cleared_at IS NULL AND kind = ANY ($4) AND NOT (kind || E'\x1f' || subject) = ANY ($2)`,
 		account, open, now, derivedKinds, customer)
 	if err != nil {
@@ -252,13 +262,13 @@ func noteFindings(ctx context.Context, tx pgx.Tx, account int64, customer string
 	return nil
 }
 
-func finishSync(ctx context.Context, tx pgx.Tx, cc claimedCustomer, f *facts, d derived, print string) error {
+func finishSync(ctx context.Context, db execer, cc claimedCustomer, f *facts, d derived, print string) error {
 	keep := !d.apply
-	_, err := tx.Exec(ctx, `UPDATE weir.customers SET synced = $2, synced_at = $3, due_at = $4, failures = 0, error = NULL, claimed_until = '-infinity',
+	_, err := db.Exec(ctx, `UPDATE weir.customers SET synced = $2, synced_at = $3, due_at = $4, failures = 0, error = NULL, claimed_until = '-infinity',
 		deleted = $5, derived = CASE WHEN $7 THEN derived ELSE nullif($6, '') END WHERE customer = $1`,
 		cc.id, cc.wanted, f.now, nullTime(d.recheck), f.deleted, print, keep)
 	if err == nil {
-		_, err = tx.Exec(ctx, `UPDATE weir.webhook_events SET state = 'done' WHERE customer = $1 AND state = 'stored' AND type NOT LIKE 'invoice.%'
+		_, err = db.Exec(ctx, `UPDATE weir.webhook_events SET state = 'done' WHERE customer = $1 AND state = 'stored' AND type NOT LIKE 'invoice.%'
 			AND received_at <= $2`, cc.id, f.now)
 	}
 	if err != nil {

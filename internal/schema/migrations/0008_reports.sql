@@ -174,6 +174,51 @@ BEGIN
     END IF;
 END $$;
 
+-- Takes the locks under which plan sync applies what it read of a customer, in the common order, and folds its account.
+-- NULLs when the customer is gone.
+CREATE FUNCTION weir.lock_sync(p_customer text, OUT account_id bigint, OUT claim bigint)
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM FROM weir.fold FOR UPDATE;
+    SELECT c.account_id, c.claim INTO lock_sync.account_id, lock_sync.claim FROM weir.customers c WHERE c.customer = p_customer FOR UPDATE;
+    IF lock_sync.account_id IS NOT NULL THEN
+        PERFORM weir.fold_account(lock_sync.account_id);
+    END IF;
+END $$;
+
+-- Opens a segment for each feature of a period that has none open, and keeps windows as they are now.
+CREATE FUNCTION weir.open_segments(p_period bigint, p_customer text, p_now timestamptz, p_want jsonb) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    w       record;
+    v_key   bigint;
+    v_start timestamptz;
+BEGIN
+    FOR w IN
+        SELECT * FROM jsonb_to_recordset(p_want) AS x("Feature" text, "Subscription" text, "Item" text, "Price" text, "Product" text,
+            "Currency" text, "TaxBehavior" text, "UnitAmount" text, "Meter" text, "WindowStart" timestamptz, "WindowEnd" timestamptz, "Since" timestamptz)
+        ORDER BY "Feature"
+    LOOP
+        UPDATE weir.segments g SET window_end = w."WindowStart" FROM weir.keys k
+            WHERE g.customer = p_customer AND g.subscription = w."Subscription" AND g.meter = w."Meter"
+              AND g.window_start < w."WindowStart" AND g.window_end > w."WindowStart" AND k.key = g.key AND k.period_id <> p_period;
+        SELECT k.key, p.starts INTO v_key, v_start FROM weir.keys k JOIN weir.features f ON f.id = k.feature_id JOIN weir.periods p ON p.id = k.period_id
+            WHERE k.period_id = p_period AND f.name = w."Feature";
+        CONTINUE WHEN NOT FOUND;
+        UPDATE weir.segments g SET window_start = w."WindowStart", window_end = w."WindowEnd" WHERE g.key = v_key AND g.ends IS NULL;
+        IF NOT FOUND THEN
+            INSERT INTO weir.segments (key, customer, subscription, item, price, product, currency, tax_behavior, unit_amount, meter,
+                window_start, window_end, starts, opened_at)
+            VALUES (v_key, p_customer, w."Subscription", w."Item", w."Price", nullif(w."Product", ''), w."Currency", nullif(w."TaxBehavior", ''),
+                nullif(w."UnitAmount", '')::numeric, w."Meter", w."WindowStart", w."WindowEnd",
+                greatest(v_start, w."WindowStart", w."Since", (SELECT max(o.ends) FROM weir.segments o WHERE o.key = v_key)), p_now);
+        END IF;
+        INSERT INTO weir.chains (key, due) VALUES (v_key, true) ON CONFLICT (key) DO UPDATE SET due = true;
+    END LOOP;
+END $$;
+
 -- Stores the next try of a link that Stripe refused or that is proven absent: same range, new identifier, own minute.
 -- Returns its id, or NULL when no minute is legal (any more).
 CREATE FUNCTION weir.replace_link(p_report bigint, p_now timestamptz) RETURNS bigint
