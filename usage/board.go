@@ -76,7 +76,11 @@ func ReadPressure(ctx context.Context, db DB, now time.Time, most int) (Pressure
 		      FROM (SELECT x.key FROM weir.pressing x ORDER BY x.permille DESC, x.key LIMIT 2 * $2::integer) s
 		      JOIN weir.keys k ON k.key = s.key JOIN weir.periods p ON p.id = k.period_id AND p.state = 'open'
 		      JOIN weir.totals t ON t.key = k.key JOIN weir.quotas q ON q.key = k.key
-		      CROSS JOIN LATERAL (SELECT t.free + t.overage + o.folded - t.used AS used, o.folded FROM (SELECT weir.stored(k.key) AS folded OFFSET 0) o OFFSET 0) u
+		      CROSS JOIN LATERAL (  -- as weir.stored does it, without a call for each row
+		          SELECT t.free + t.overage + o.units AS used, t.used + o.units AS folded
+		          FROM (SELECT coalesce(sum(greatest(0, i.upto - coalesce(d.used, 0))), 0)::bigint AS units
+		                FROM (SELECT b.node, max(b.upto) AS upto FROM weir.inbox b WHERE b.key = s.key GROUP BY b.node) i
+		                LEFT JOIN weir.done d ON d.key = s.key AND d.node = i.node) o OFFSET 0) u
 		      WHERE p.starts <= $1 AND coalesce(p.cut, p.ends) > $1) k
 		JOIN weir.accounts a ON a.id = k.account_id JOIN weir.features f ON f.id = k.feature_id
 		WHERE k.permille >= 800 ORDER BY k.permille DESC, k.used DESC, a.account LIMIT $2`, now, most)
