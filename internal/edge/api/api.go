@@ -167,7 +167,14 @@ func (a *API) sameOrigin(next http.Handler) http.Handler {
 		return fault(w, http.StatusForbidden, problem.Forbidden, "Cross-origin call",
 			"A web page of another origin made this call. The sidecar is called by servers.")
 	}))
-	return check.Handler(next)
+	checked := check.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Header["Origin"]) == 0 && len(r.Header["Sec-Fetch-Site"]) == 0 { // no browser, as the check itself has it
+			next.ServeHTTP(w, r)
+			return
+		}
+		checked.ServeHTTP(w, r)
+	})
 }
 
 func (a *API) dispatch(path string, routes []Route) http.Handler {

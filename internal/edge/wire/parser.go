@@ -28,7 +28,14 @@ func (p *parser) peek() byte {
 	return 0
 }
 
+// space skips blanks, of which most programs write none.
 func (p *parser) space() {
+	if p.i < len(p.b) && p.b[p.i] <= ' ' {
+		p.blanks()
+	}
+}
+
+func (p *parser) blanks() {
 	for p.i < len(p.b) {
 		switch p.b[p.i] {
 		case ' ', '\t', '\n', '\r':
