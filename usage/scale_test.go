@@ -125,6 +125,49 @@ func TestCostDoesNotGrowWithTheTables(t *testing.T) {
 	}
 }
 
+// A session whose plans were made while the tables were empty, and that nothing made look again since: each row of a
+// large batch costs it a handful of pages.
+func TestPlansOfEmptyTablesServeLargeBatches(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	conn := w.session()
+	f := fmt.Sprintf
+	const at = "'2026-03-10 12:00+00'::timestamptz"
+	flush := func(node int64, keys []int64, upto int) string {
+		list := f("'{%s}'::bigint[]", commas(keys))
+		return f("SELECT * FROM weir.flush(%d, %s, array_fill(%d::bigint, ARRAY[%d]), %s, true, %s, 0, '{}', '{}')", node, list, upto, len(keys), at, at)
+	}
+	contact := func(node int64, prefix string, accounts int) string {
+		return f(`SELECT * FROM weir.contact(%d, true, %s, (SELECT array_agg('%s ' || i) FROM generate_series(1, %[4]d) i), array_fill('events'::text, ARRAY[%[4]d]),
+			array_fill(1::bigint, ARRAY[%[4]d]), array_fill(10::bigint, ARRAY[%[4]d]), array_fill(1::bigint, ARRAY[%[4]d]))`, node, at, prefix, accounts)
+	}
+	const fold = "SELECT weir.fold_chunk(5000)"
+	nodes := []int64{w.node(), w.node(), w.node(), w.node()}
+	w.exec("SELECT weir.fold_chunk(1)")
+	first := w.key("one", "events", noon)
+	for round := range 7 {
+		blocks(w, conn, contact(nodes[0], f("early %d", round), 1))
+		blocks(w, conn, flush(nodes[0], []int64{first.Key}, round+1))
+		blocks(w, conn, fold)
+	}
+	const accounts = 1000
+	took := map[string]int64{"contact": blocks(w, conn, contact(nodes[0], "late", accounts)) / accounts}
+	keys := numbers(w, w.db, `SELECT k.key FROM weir.keys k JOIN weir.accounts a ON a.id = k.account_id JOIN weir.periods p ON p.id = k.period_id
+		WHERE a.account LIKE 'late %' AND p.starts <= $1 AND $1 < p.ends ORDER BY 1`, noon)
+	require.Len(t, keys, accounts)
+	for round := range 3 {
+		for _, n := range nodes {
+			took["flush"] = max(took["flush"], blocks(w, conn, flush(n, keys, 10*(round+1)))/accounts)
+		}
+		took["fold"] = max(took["fold"], blocks(w, conn, fold)/int64(accounts*len(nodes)))
+	}
+	t.Logf("pages a row: %v", took)
+	require.LessOrEqual(t, took["contact"], int64(600))
+	require.LessOrEqual(t, took["flush"], int64(24))
+	require.LessOrEqual(t, took["fold"], int64(40))
+	w.sound()
+}
+
 func (w *world) session() *pgx.Conn {
 	w.Helper()
 	conn, err := pgx.ConnectConfig(w.Context(), w.db.Config().ConnConfig)
