@@ -94,9 +94,12 @@ type bookView struct {
 
 type bookRow struct {
 	Account, Feature, Starts, Ends, State string
-	Numbers                               []string
+	Numbers                               []bookNumber
 	Broken                                bool
 }
+
+// bookNumber is one of the numbers of the identity, with the page of the rows that it follows from.
+type bookNumber struct{ Name, Value, To string }
 
 type breakView struct{ Kind, Account, Message string }
 
@@ -151,7 +154,7 @@ func bookOf(r *billing.CloseReport, page int) bookView {
 	v.From, v.To = from+1, to
 	for i := from; i < to; i++ {
 		x := &r.Rows[i]
-		v.Rows = append(v.Rows, bookRow{x.Account, x.Feature, instant(x.Starts), instant(x.Ends), x.State, numbers(&x.CloseNumbers), broken[x.Key]})
+		v.Rows = append(v.Rows, bookRow{x.Account, x.Feature, instant(x.Starts), instant(x.Ends), x.State, rowNumbers(x), broken[x.Key]})
 	}
 	at := func(p int) string {
 		return "/admin/books/" + url.PathEscape(r.Month) + "?page=" + strconv.Itoa(p)
@@ -168,6 +171,15 @@ func bookOf(r *billing.CloseReport, page int) bookView {
 
 func numbers(n *billing.CloseNumbers) []string {
 	return []string{count(n.Overage), count(n.Invoiced), count(n.Pending), count(n.Late), count(n.Forgiven), count(n.NotBillable)}
+}
+
+func rowNumbers(x *billing.CloseRow) []bookNumber {
+	values := numbers(&x.CloseNumbers)
+	all := make([]bookNumber, len(values))
+	for i, name := range billing.BookNumbers() {
+		all[i] = bookNumber{column(i), values[i], accountPath(x.Account) + "/books/" + strconv.FormatInt(x.Key, 10) + "/" + name}
+	}
+	return all
 }
 
 // column names the columns of numbers.
