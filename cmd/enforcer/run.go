@@ -149,12 +149,12 @@ func newEnforcer(ctx context.Context, o *options, logger *slog.Logger, traces *t
 	}
 	database, err := pgxpool.ParseConfig(o.DatabaseURL)
 	if err != nil {
-		return nil, nil, fmt.Errorf("DATABASE_URL can't be used: %w", err)
+		return nil, nil, fmt.Errorf("DATABASE_URL can't be used: %w: write it as postgres://user:password@host:5432/name", err)
 	}
 	traces.Database(database)
 	pool, err := pgxpool.NewWithConfig(ctx, database) // connects at the first use
 	if err != nil {
-		return nil, nil, fmt.Errorf("DATABASE_URL can't be used: %w", err)
+		return nil, nil, fmt.Errorf("DATABASE_URL can't be used: %w: write it as postgres://user:password@host:5432/name", err)
 	}
 	e, err := enforcer.New(pool, &cfg)
 	if err != nil {

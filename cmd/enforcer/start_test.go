@@ -175,7 +175,7 @@ func TestWrongSettingsAreToldAtOnce(t *testing.T) {
 		"secret in keywords":  {nil, []string{"--listen-url", "host=h password=secret"}, []string{"which every user of this machine can read"}},
 		"both":                {map[string]string{"DATABASE_URL": db, "DATABASE_URL_FILE": empty}, nil, []string{"are both given"}},
 		"empty file":          {map[string]string{"DATABASE_URL_FILE": empty}, nil, []string{"is empty"}},
-		"database URL":        {map[string]string{"DATABASE_URL": "postgres://u:secret@h:port/d"}, nil, []string{"DATABASE_URL can't be used"}},
+		"database URL":        {map[string]string{"DATABASE_URL": "postgres://u:secret@h:port/d"}, nil, []string{"DATABASE_URL can't be used", "write it as postgres://"}},
 		"listen URL":          {map[string]string{"DATABASE_URL": db, "WEIR_LISTEN_URL": "postgres://h:port"}, nil, []string{"ListenURL"}},
 		"plan file":           {map[string]string{"DATABASE_URL": db, "WEIR_PLANS": planFile(t, "plans: {free: {quota: {event: -1}}}")}, nil, []string{"plans.yaml:1"}},
 		"missing plan file":   {map[string]string{"DATABASE_URL": db, "WEIR_PLANS": filepath.Join(t.TempDir(), "none")}, nil, []string{"no such file"}},
