@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 	"unicode"
@@ -13,7 +12,9 @@ import (
 // account is what this node knows of one account. Records are never replaced while the account is known.
 type account struct {
 	name  string
-	slots atomic.Pointer[[]*slot] // by feature index; grows only
+	first [2]slot       // of the features that were met first: beside the name, since a call reads both
+	met   atomic.Uint32 // how many of them are in use
+	more  atomic.Pointer[[]*slot]
 	plan  atomic.Pointer[string]
 	until atomic.Int64 // business time at which the running period ends; 0: not loaded
 
@@ -35,8 +36,8 @@ type loading struct {
 // slot is one feature of an account. Meters hold it: it outlives periods.
 type slot struct {
 	account *account
-	feature string
 	cur     atomic.Pointer[counter]
+	feature int32 // its index, from 1; 0: none
 
 	// guarded by account.mu
 	upcoming *keyLease // the next period's key
@@ -45,17 +46,27 @@ type slot struct {
 // keyLease is what is kept of a loaded key until its counter is made: a row has many times its size, and pins the
 // rows that were read with it.
 type keyLease struct {
-	key, own, ver, lim int64
-	starts, ends       int64 // unix nanoseconds
-	tight              bool
-	view               *view
+	key   int64
+	view  *view
+	lease *lease // nil: none, and nothing was counted
+}
+
+type lease struct {
+	own, ver, lim int64
+	tight         bool
 }
 
 func (e *Enforcer) keep(k *usage.Key) *keyLease {
-	return &keyLease{
-		key: k.Key, own: k.Own, ver: k.Ver, lim: k.Lim, tight: k.Tight, starts: k.Starts.UnixNano(), ends: k.Ends.UnixNano(), view: e.viewOf(k),
+	kept := &keyLease{key: k.Key, view: e.viewOf(k)}
+	if l := (lease{k.Own, k.Ver, k.Lim, k.Tight}); l != (lease{}) {
+		kept.lease = &l
 	}
+	return kept
 }
+
+// starts and ends are unix nanoseconds of business time.
+func (k *keyLease) starts() int64 { return k.view.terms.StartsAt.UnixNano() }
+func (k *keyLease) ends() int64   { return k.view.terms.ResetsAt.UnixNano() }
 
 // features gives every feature of the catalog an index that never changes.
 type features struct {
@@ -81,45 +92,76 @@ func (f *features) with(names []string) *features {
 	return out
 }
 
-// setPlan notes the plan of the running period, in a string that pins no row.
-func (a *account) setPlan(plan string) {
-	if p := a.plan.Load(); p == nil || *p != plan {
-		plan = strings.Clone(plan)
-		a.plan.Store(&plan)
+// featureOf names a slot's feature.
+func (e *Enforcer) featureOf(s *slot) string {
+	if s.feature == 0 {
+		return ""
 	}
+	return e.features.Load().names[s.feature-1]
 }
 
 // at returns the account's slot of a feature, or nil where it was not met yet.
 func (a *account) at(i int) *slot {
-	if all := a.slots.Load(); all != nil && uint(i) < uint(len(*all)) {
-		return (*all)[i]
+	feature := int32(i + 1)
+	met := a.met.Load()
+	for j := range a.first {
+		if s := &a.first[j]; uint32(j) < met && s.feature == feature {
+			return s
+		}
+	}
+	if met < uint32(len(a.first)) {
+		return nil
+	}
+	if all := a.more.Load(); all != nil {
+		for _, s := range *all {
+			if s.feature == feature {
+				return s
+			}
+		}
 	}
 	return nil
 }
 
 // slotAt returns the account's slot of a feature, made where it is missing.
-func (a *account) slotAt(i int, feature string) *slot {
+func (a *account) slotAt(i int) *slot {
 	if s := a.at(i); s != nil {
 		return s
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.slotLocked(i, feature)
+	return a.slotLocked(i)
 }
 
-func (a *account) slotLocked(i int, feature string) *slot {
+func (a *account) slotLocked(i int) *slot {
+	if s := a.at(i); s != nil {
+		return s
+	}
+	if met := a.met.Load(); met < uint32(len(a.first)) {
+		s := &a.first[met]
+		s.account, s.feature = a, int32(i+1)
+		a.met.Store(met + 1)
+		return s
+	}
+	s := &slot{account: a, feature: int32(i + 1)}
 	var all []*slot
-	if p := a.slots.Load(); p != nil {
+	if p := a.more.Load(); p != nil {
 		all = *p
 	}
-	if i < len(all) && all[i] != nil {
-		return all[i]
+	grown := append(append([]*slot(nil), all...), s)
+	a.more.Store(&grown)
+	return s
+}
+
+// each calls f for every slot.
+func (a *account) each(f func(*slot)) {
+	for j := range a.met.Load() {
+		f(&a.first[j])
 	}
-	grown := make([]*slot, max(i+1, len(all)))
-	copy(grown, all)
-	grown[i] = &slot{account: a, feature: feature}
-	a.slots.Store(&grown)
-	return grown[i]
+	if all := a.more.Load(); all != nil {
+		for _, s := range *all {
+			f(s)
+		}
+	}
 }
 
 func validAccount(name string) bool {

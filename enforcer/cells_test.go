@@ -23,11 +23,11 @@ func bare(t *testing.T, rule cellRule, units int64) (*Enforcer, *counter) {
 	e := &Enforcer{clock: newCoarse(nil), journal: journal.Heap(), extends: make(chan *counter, 1024), cellRule: rule}
 	e.life, e.end = context.WithCancel(t.Context())
 	e.features.Store(&features{})
-	s := &slot{account: &account{name: "acme"}, feature: "events"}
+	s := &slot{account: &account{name: "acme"}}
 	line := e.journal.Take(1, journal.KeyHash("acme", "events", time.Time{}), 0)
-	k := &keyLease{key: 1, ver: 1, lim: units, ends: 1 << 62, view: &view{terms: &Terms{}, unlimited: true, inPlan: true}}
-	c := newCounter(s, k, line, false)
-	c.reaches(k.ends)
+	k := &keyLease{key: 1, view: &view{conditions: &conditions{terms: &Terms{}, unlimited: true, inPlan: true}}}
+	c := newCounter(s, k, lease{ver: 1, lim: units}, line, false)
+	c.reaches(1 << 62)
 	s.cur.Store(c)
 	e.promote(c)
 	require.NotNil(t, c.cells.Load())

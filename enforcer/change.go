@@ -163,18 +163,13 @@ func (e *Enforcer) replace(a *account, keys []usage.Key) {
 			running[keys[i].Key] = true
 		}
 	}
-	if all := a.slots.Load(); all != nil {
-		for _, s := range *all {
-			if s == nil {
-				continue
-			}
-			s.upcoming = nil
-			if c := s.cur.Load(); c != nil && !running[c.key] {
-				e.endNow(c)
-				s.cur.CompareAndSwap(c, nil)
-			}
+	a.each(func(s *slot) {
+		s.upcoming = nil
+		if c := s.cur.Load(); c != nil && !running[c.key] {
+			e.endNow(c)
+			s.cur.CompareAndSwap(c, nil)
 		}
-	}
+	})
 	if err := e.adoptKeys(a, keys); err != nil {
 		a.id = 0 // nothing of it reaches the present: the next call loads it afresh
 		a.until.Store(0)

@@ -28,7 +28,7 @@ func (e *Enforcer) Consume(ctx context.Context, account, feature string, units i
 	if err != nil {
 		return Decision{}, err
 	}
-	return e.consume(ctx, a.slotAt(i, feature), units)
+	return e.consume(ctx, a.slotAt(i), units)
 }
 
 // quick is a call that a lease answers: what its decision needs, or nil. The decision is made afterwards: an atomic step
@@ -139,7 +139,7 @@ func (e *Enforcer) Meter(account, feature string) *Meter {
 		m.err, m.slot = err, &slot{}
 		return m
 	}
-	m.slot = a.slotAt(i, feature)
+	m.slot = a.slotAt(i)
 	return m
 }
 

@@ -44,7 +44,7 @@ func (e *Enforcer) current(ctx context.Context, s *slot, stop <-chan time.Time) 
 }
 
 func (e *Enforcer) notInPlan(s *slot) Decision {
-	t := &Terms{Feature: s.feature}
+	t := &Terms{Feature: e.featureOf(s)}
 	if p := s.account.plan.Load(); p != nil {
 		t.Plan = *p
 	}
@@ -64,12 +64,12 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 		return false, true
 	}
 	k := s.upcoming
-	if k == nil || now < k.starts || now >= k.ends {
+	if k == nil || now < k.starts() || now >= k.ends() {
 		return a.id != 0 && now < a.until.Load(), false
 	}
 	s.upcoming = nil
 	a.plan.Store(&k.view.terms.Plan)
-	a.until.Store(k.ends)
+	a.until.Store(k.ends())
 	e.install(s, k)
 	e.refreshSoon(a)
 	return false, true
@@ -78,9 +78,13 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 // install makes a key the slot's counter. The caller holds account.mu. A counter whose period has been sealed already
 // is sealed at once: its mark has passed.
 func (e *Enforcer) install(s *slot, k *keyLease) {
-	line := e.journal.Take(k.key, journal.KeyHash(s.account.name, s.feature, time.Unix(0, k.starts)), uint64(k.own))
-	c := newCounter(s, k, line, e.clock.custom != nil)
-	c.reaches(k.ends)
+	var l lease
+	if k.lease != nil {
+		l = *k.lease
+	}
+	line := e.journal.Take(k.key, journal.KeyHash(s.account.name, e.featureOf(s), k.view.terms.StartsAt), uint64(l.own))
+	c := newCounter(s, k, l, line, e.clock.custom != nil)
+	c.reaches(k.ends())
 	owes := c.back > 0
 	c.usedAt = e.clock.mono.Load()
 	e.register(c)
@@ -100,7 +104,7 @@ func (e *Enforcer) contact(ctx context.Context, s *slot, stop <-chan time.Time) 
 	a.mu.Lock()
 	l := a.loading
 	if l == nil {
-		l = &loading{account: a, feature: s.feature, done: make(chan struct{})}
+		l = &loading{account: a, feature: e.featureOf(s), done: make(chan struct{})}
 		if e.isAway() || !e.contacts.submit(l) {
 			a.mu.Unlock()
 			return false
@@ -137,7 +141,7 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 		starts, ends := k.Starts.UnixNano(), k.Ends.UnixNano()
 		if starts <= now && now < ends {
 			reached = true
-			a.setPlan(k.Plan)
+			a.plan.Store(e.terms.plan(k.Plan))
 			a.until.Store(ends)
 		}
 		j := byIndex.index(k.Feature)
@@ -148,12 +152,12 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 			}
 			continue
 		}
-		s := a.slotLocked(j, k.Feature)
+		s := a.slotLocked(j)
 		switch {
 		case now >= ends:
 		case now >= starts:
 			e.adoptCurrent(s, k)
-		case s.upcoming == nil || starts <= s.upcoming.starts || s.upcoming.ends <= now:
+		case s.upcoming == nil || starts <= s.upcoming.starts() || s.upcoming.ends() <= now:
 			s.upcoming = e.keep(k)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weirhq/weir/internal/journal"
 )
@@ -22,59 +21,38 @@ type counter struct {
 	cells atomic.Pointer[cells] // nil but for the hottest; set once
 	alarm atomic.Uint32         // calls that leave less than this have more to do: clean, or low
 
-	freed   bool         // the journal's slot goes back with the counter; guarded by Enforcer.dueMu
-	end     atomic.Int64 // business time at which admission under this key ends
-	refusal atomic.Pointer[refusal]
-	next    *counter // in the list of dirty counters
-	waiting atomic.Int64
-	rate    atomic.Int64 // units per second, recent
+	duePlace int32 // in the heap of ends, from 1; 0: not there; guarded by Enforcer.dueMu, as is the next
+	dueEnd   int64
+	end      atomic.Int64 // business time at which admission under this key ends
+	refusal  atomic.Pointer[refusal]
+	next     *counter // in the list of dirty counters
+	slot     *slot
+	key      int64
 
-	dueEnd   int64 // guarded by Enforcer.dueMu, as is the next
-	duePlace int   // in the heap of ends, from 1; 0: not there
+	mu       sync.Mutex // never held across I/O
+	crowd    *crowd     // nil while nobody waits
+	ver      int64
+	lim      int64
+	over     int64 // counted beyond the lease since the last stored answer
+	back     int64 // cut, and not yet stored as returned
+	held     int64 // reserved
+	acked    int64 // total in the last batch that was acknowledged
+	usedAt   int64 // monotonic, of that batch
+	promised int32 // reservations that somebody can still settle, expired ones included
 
-	slot *slot
-	key  int64
-
-	mu        sync.Mutex // never held across I/O
-	busy      bool       // the operation lock
-	queue     []chan struct{}
-	wake      chan struct{} // closed when a waiter should look again; nil while nobody waits
-	ver       int64
-	lim       int64
-	over      int64 // counted beyond the lease since the last stored answer
-	back      int64 // cut, and not yet stored as returned
-	held      int64 // reserved
-	promised  int64 // reservations that somebody can still settle, expired ones included
+	rate      atomic.Uint32 // units per second, recent
+	epoch     uint16        // moved by every cut that voids what is in flight
+	busy      bool          // the operation lock
 	tight     bool
-	sealed    bool   // the period has ended here: nothing is ever spent again
-	watched   bool   // a clock is read at every call
-	epoch     uint32 // moved by every cut that voids what is in flight
+	sealed    bool // the period has ended here: nothing is ever spent again
+	watched   bool // a clock is read at every call
 	recalling bool
-	sent      int64 // total in the last batch
-	sentAt    int64 // monotonic; 0: never
-	acked     int64 // total in the last batch that was acknowledged
-	usedAt    int64 // monotonic, of the last batch that found it changed
+	freed     bool // the journal's slot goes back with the counter; guarded by Enforcer.dueMu
 }
 
 // never is the until of a counter that the fast path leaves alone: the database decides, or a clock is read at every
 // call.
 const never = math.MinInt64
-
-// view is what a decision needs beside the counter's own count. Never changed once stored.
-type view struct {
-	terms     *Terms
-	limit     int64 // the terms' included units, and whether there are such: here because decisions read them
-	unlimited bool
-	inPlan    bool
-	strict    bool
-	proceed   bool // a spent lease goes on while the database is away
-	others    int64
-	folded    int64
-	free      int64
-	overage   int64
-	adjusted  int64
-	ceiling   int64
-}
 
 // refusal is remembered until something changes, for a second at most.
 type refusal struct {
@@ -85,17 +63,15 @@ type refusal struct {
 	firm   bool  // nothing can make a call pass before the refusal is forgotten
 }
 
-func newCounter(s *slot, k *keyLease, line *journal.Slot, watched bool) *counter {
+func newCounter(s *slot, k *keyLease, l lease, line *journal.Slot, watched bool) *counter {
 	c := &counter{slot: s, key: k.key, line: line, watched: watched}
 	c.alarm.Store(clean)
 	c.view.Store(k.view)
-	c.end.Store(k.ends)
 	c.until.Store(never)
-	c.ver, c.lim, c.tight = k.ver, k.lim, k.tight
-	c.sent, c.acked = k.own, k.own
-	if rest := k.lim - k.own; rest < 0 {
+	c.ver, c.lim, c.tight, c.acked = l.ver, l.lim, l.tight, l.own
+	if rest := l.lim - l.own; rest < 0 {
 		c.over = -rest
-	} else if k.tight || rest >= maxLeft {
+	} else if l.tight || rest >= maxLeft {
 		c.back = rest
 	} else if rest > 0 {
 		credit(c.word(), 0, uint64(rest))
@@ -289,7 +265,7 @@ func (c *counter) retireIdle(since int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy || c.sealed || c.isDirty() || c.usedAt > since || !c.tight || c.left() > 0 || c.cells.Load() != nil ||
-		c.back > 0 || c.over > 0 || c.held > 0 || c.promised > 0 || c.acked < c.total() || c.waiting.Load() > 0 {
+		c.back > 0 || c.over > 0 || c.held > 0 || c.promised > 0 || c.acked < c.total() || c.waiting() > 0 {
 		return false
 	}
 	c.sealed = true
@@ -313,97 +289,4 @@ func (c *counter) forget() {
 	c.gate()
 	c.mu.Unlock()
 	c.wakeAll()
-}
-
-// waker returns the channel that the next wake closes. Take it before asking: no wake-up is lost then.
-func (c *counter) waker() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.wake == nil {
-		c.wake = make(chan struct{})
-	}
-	return c.wake
-}
-
-func (c *counter) wakeAll() {
-	c.mu.Lock()
-	if c.wake != nil {
-		close(c.wake)
-		c.wake = nil
-	}
-	c.mu.Unlock()
-}
-
-// lock takes the operation lock: one operation per counter is in flight. It reports false when stop fires first.
-// It is never held while waiting for other nodes.
-func (c *counter) lock(stop <-chan time.Time, done <-chan struct{}) bool {
-	c.mu.Lock()
-	if !c.busy {
-		c.busy = true
-		c.mu.Unlock()
-		return true
-	}
-	turn := make(chan struct{}, 1)
-	c.queue = append(c.queue, turn)
-	c.mu.Unlock()
-	select {
-	case <-turn:
-		return true
-	case <-stop:
-	case <-done:
-	}
-	c.mu.Lock()
-	for i, q := range c.queue {
-		if q == turn {
-			c.queue = append(c.queue[:i], c.queue[i+1:]...)
-			c.mu.Unlock()
-			return false
-		}
-	}
-	c.mu.Unlock()
-	// It was handed over meanwhile: pass it on.
-	c.unlock()
-	return false
-}
-
-func (c *counter) tryLock() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.busy {
-		return false
-	}
-	c.busy = true
-	return true
-}
-
-func (c *counter) unlock() {
-	c.mu.Lock()
-	if len(c.queue) == 0 {
-		c.busy = false
-		c.queue = nil
-	} else {
-		c.queue[0] <- struct{}{}
-		c.queue = c.queue[1:]
-	}
-	c.mu.Unlock()
-}
-
-// decide builds the decision of an admitted call, or the standing of the account where none was made.
-func (v *view) decide(own int64) (d Decision) {
-	v.into(&d, own)
-	return d
-}
-
-// into is decide where a call's answer stands already: d is the zero Decision.
-func (v *view) into(d *Decision, own int64) {
-	counted := v.others + own
-	d.Allowed, d.Reason, d.Used, d.Terms = true, OK, counted+v.adjusted, v.terms
-	if d.Unlimited = v.unlimited; !v.unlimited {
-		v.limits(d, counted)
-	}
-}
-
-func (v *view) limits(d *Decision, counted int64) {
-	fresh, room := max(0, counted-v.folded), max(0, v.limit-v.free)
-	d.Limit, d.Remaining, d.Overage = v.limit, max(0, room-fresh), v.overage+max(0, fresh-room)
 }

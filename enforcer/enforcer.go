@@ -43,7 +43,7 @@ type Enforcer struct {
 	exchanges    *exchanges
 	contacts     *contacts
 	rates        rates
-	terms        sharedTerms
+	terms        shared
 	cellRule     cellRule
 	sightings    sightings
 

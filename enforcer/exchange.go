@@ -21,7 +21,7 @@ type exchange struct {
 	call   usage.LeaseCall
 	req    request // of a grant, what is spent or held for the caller at once
 	extend bool    // no caller waits for it
-	epoch  uint32
+	epoch  uint16
 
 	done   chan struct{}
 	gone   bool // the caller left; guarded by c.mu
@@ -237,7 +237,7 @@ func (c *counter) operation(r request, want int64, give bool) *exchange {
 	ex.epoch = c.epoch
 	ex.call = usage.LeaseCall{
 		Key: c.key, Ver: c.ver, Back: c.back, Over: c.over, Units: units,
-		Want: min(want, max(room, units)), Waiting: min(max(c.waiting.Load(), units), maxLeft),
+		Want: min(want, max(room, units)), Waiting: min(max(c.waiting(), units), maxLeft),
 	}
 	return ex
 }

@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -74,9 +75,8 @@ func (e *Enforcer) flush(ctx context.Context) error {
 	sent, mono := time.Now(), e.clock.mono.Load()
 	b := usage.Batch{Node: e.node, At: e.clock.time(), Sealed: time.Unix(0, sealed).UTC(), Applied: applied}
 	for _, c := range changed {
-		total := c.measure(mono)
 		b.Keys = append(b.Keys, c.key)
-		b.Upto = append(b.Upto, total)
+		b.Upto = append(b.Upto, c.total())
 	}
 	b.Held = held
 	e.stats.flushes.Add(1)
@@ -107,21 +107,19 @@ func (e *Enforcer) heldOver() []int64 {
 	return keys
 }
 
-// measure reads the total for a batch and keeps the counter's recent rate.
-func (c *counter) measure(mono int64) int64 {
+// stored notes a total that the database has acknowledged, and keeps the counter's recent rate. Both instants are
+// monotonic.
+func (c *counter) stored(total, mono int64) {
 	c.mu.Lock()
-	total := c.total()
-	if c.sentAt > 0 && mono > c.sentAt {
-		if took := mono - c.sentAt; took < int64(20*time.Second) {
-			per := min((total-c.sent), 1<<40) * int64(time.Second) / max(took, int64(10*time.Millisecond))
-			c.rate.Store((c.rate.Load() + per) / 2)
-		} else {
-			c.rate.Store((total - c.sent) * int64(time.Second) / took)
+	defer c.mu.Unlock()
+	if took := mono - c.usedAt; took > 0 && total > c.acked {
+		per := min(total-c.acked, 1<<32) * int64(time.Second) / max(took, int64(10*time.Millisecond))
+		if took < int64(20*time.Second) {
+			per = (int64(c.rate.Load()) + per) / 2
 		}
+		c.rate.Store(uint32(min(per, math.MaxUint32)))
 	}
-	c.sent, c.sentAt, c.usedAt = total, mono, mono
-	c.mu.Unlock()
-	return total
+	c.acked, c.usedAt = max(c.acked, total), mono
 }
 
 func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []int64, sent time.Time, mono int64) {
@@ -134,9 +132,7 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 	e.fenced.Store(!a.Live || e.rejoining.Load())
 	e.awayFlag.Store(false)
 	for i, c := range changed {
-		c.mu.Lock()
-		c.acked = max(c.acked, upto[i])
-		c.mu.Unlock()
+		c.stored(upto[i], mono)
 	}
 	for _, f := range a.Figures {
 		if c, ok := e.byKey.Load(f.Key); ok {
@@ -165,14 +161,14 @@ func (h dueHeap) Len() int           { return len(h) }
 func (h dueHeap) Less(i, j int) bool { return h[i].dueEnd < h[j].dueEnd }
 func (h dueHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].duePlace, h[j].duePlace = i+1, j+1
+	h[i].duePlace, h[j].duePlace = int32(i+1), int32(j+1)
 }
 
 // Push is heap's.
 func (h *dueHeap) Push(x any) {
 	c := x.(*counter)
 	*h = append(*h, c)
-	c.duePlace = len(*h)
+	c.duePlace = int32(len(*h))
 }
 
 // Pop is heap's.
@@ -204,7 +200,7 @@ func (e *Enforcer) schedule(c *counter) {
 	}
 	c.dueEnd = end
 	if c.duePlace > 0 {
-		heap.Fix(&e.due, c.duePlace-1)
+		heap.Fix(&e.due, int(c.duePlace-1))
 	} else {
 		heap.Push(&e.due, c)
 	}
@@ -212,7 +208,7 @@ func (e *Enforcer) schedule(c *counter) {
 
 func (e *Enforcer) unscheduleLocked(c *counter) {
 	if c.duePlace > 0 {
-		heap.Remove(&e.due, c.duePlace-1)
+		heap.Remove(&e.due, int(c.duePlace-1))
 	}
 }
 

@@ -53,7 +53,7 @@ func (e *Enforcer) Reserve(ctx context.Context, account, feature string, units i
 		e.reserved.Add(-1)
 		return nil, ErrReservationsFull
 	}
-	c, d := e.hold(ctx, a.slotAt(i, feature), units)
+	c, d := e.hold(ctx, a.slotAt(i), units)
 	if !d.Allowed {
 		e.released()
 		return nil, d.Err()
@@ -79,7 +79,7 @@ func (e *Enforcer) hold(ctx context.Context, s *slot, units int64) (*counter, De
 // what is counted under a dropped one would be lost beside the counter that took its place.
 func (c *counter) promise(n int64) {
 	c.mu.Lock()
-	c.promised += n
+	c.promised += int32(n)
 	c.mu.Unlock()
 }
 

@@ -44,8 +44,8 @@ func (e *Enforcer) slow(ctx context.Context, s *slot, r request) (*counter, Deci
 // try takes the operation lock and asks until the call is decided. again is set when the counter's period has ended,
 // or its key is gone.
 func (e *Enforcer) try(ctx context.Context, c *counter, r request, stop <-chan time.Time) (d Decision, again bool) {
-	c.waiting.Add(r.need)
-	defer c.waiting.Add(-r.need)
+	c.join(r.need)
+	defer c.leave(r.need)
 	for {
 		wake := c.waker()
 		if !c.lock(stop, ctx.Done()) {
@@ -178,7 +178,7 @@ func (e *Enforcer) refuse(c *counter, r request, x *refusal) Decision {
 
 // want is how much a lease should hold: ten seconds of this node's own rate, or a hundredth of the ceiling.
 func (e *Enforcer) want(c *counter) int64 {
-	v, rate := c.view.Load(), c.rate.Load()
+	v, rate := c.view.Load(), int64(c.rate.Load())
 	if v.ceiling >= usage.Boundless {
 		return max(rate*60, openLease)
 	}

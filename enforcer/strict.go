@@ -26,13 +26,13 @@ func (e *Enforcer) ConsumeOnce(ctx context.Context, account, feature string, uni
 	}
 	stop := time.NewTimer(e.cfg.MaxWait)
 	defer stop.Stop()
-	return e.strict(ctx, a.slotAt(i, feature), units, key, stop.C)
+	return e.strict(ctx, a.slotAt(i), units, key, stop.C)
 }
 
 // strict spends units of node 0, the database itself. While units are out at other nodes it waits outside the
 // transaction and tries again.
 func (e *Enforcer) strict(ctx context.Context, s *slot, units int64, key string, stop <-chan time.Time) (Decision, error) {
-	call := usage.StrictCall{Account: s.account.name, Feature: s.feature, Units: units, Once: key}
+	call := usage.StrictCall{Account: s.account.name, Feature: e.featureOf(s), Units: units, Once: key}
 	for {
 		if e.isAway() {
 			return e.noAnswer(), nil
@@ -52,7 +52,7 @@ func (e *Enforcer) strict(ctx context.Context, s *slot, units int64, key string,
 		case usage.StrictNotInPlan:
 			return e.notInPlan(s), nil
 		case usage.StrictUnknown:
-			return Decision{}, fmt.Errorf("%w: %.64q", ErrUnknownFeature, s.feature)
+			return Decision{}, fmt.Errorf("%w: %.64q", ErrUnknownFeature, e.featureOf(s))
 		case usage.StrictSilent:
 			return e.noAnswer(), nil
 		case usage.StrictWait, usage.StrictEnded:
@@ -109,16 +109,16 @@ func (e *Enforcer) noAnswer() Decision {
 }
 
 func (e *Enforcer) strictDecision(s *slot, a *usage.StrictAnswer) Decision {
-	v := &view{
-		terms:  &Terms{Plan: a.Plan, Feature: s.feature, StartsAt: a.Starts.UTC(), ResetsAt: a.Ends.UTC(), Maximum: -1, Unlimited: a.Included == nil},
-		others: a.Used, folded: a.Folded, free: a.Free, overage: a.Overage, adjusted: a.Adjusted,
+	c := conditions{
+		terms: &Terms{Plan: a.Plan, Feature: e.featureOf(s), StartsAt: a.Starts.UTC(), ResetsAt: a.Ends.UTC(), Maximum: -1, Unlimited: a.Included == nil},
 	}
-	if c := s.cur.Load(); c != nil && c.key == a.Key {
-		v.terms = c.view.Load().terms
+	if known := s.cur.Load(); known != nil && known.key == a.Key {
+		c.terms = known.view.Load().terms
 	} else if a.Included != nil {
-		v.terms.Included = *a.Included
+		c.terms.Included = *a.Included
 	}
-	v.limit, v.unlimited = v.terms.Included, v.terms.Unlimited
+	c.limit, c.unlimited = c.terms.Included, c.terms.Unlimited
+	v := view{&c, figures{others: a.Used, folded: a.Folded, free: a.Free, overage: a.Overage, adjusted: a.Adjusted}}
 	return v.decide(0)
 }
 

@@ -15,7 +15,7 @@ func (e *Enforcer) Usage(ctx context.Context, account, feature string) (Decision
 	if err != nil {
 		return Decision{}, err
 	}
-	s := a.slotAt(i, feature)
+	s := a.slotAt(i)
 	stop := time.NewTimer(e.cfg.MaxWait)
 	defer stop.Stop()
 	c, d := e.current(ctx, s, stop.C)

@@ -7,27 +7,73 @@ import (
 	"github.com/weirhq/weir/usage"
 )
 
-// sharedTerms keeps one copy of terms that many accounts have: a plan's in a month that they share. At its bound it
-// starts afresh; what it gave out stays valid.
-type sharedTerms struct {
+// view is what a decision needs beside the counter's own count. Never changed once stored.
+type view struct {
+	*conditions
+	figures
+}
+
+// conditions are what a key's terms mean for its calls. Accounts with the same ones share them.
+type conditions struct {
+	terms     *Terms
+	limit     int64 // the terms' included units, and whether there are such: here because decisions read them
+	ceiling   int64
+	unlimited bool
+	inPlan    bool
+	strict    bool
+	proceed   bool // a spent lease goes on while the database is away
+}
+
+// figures are what the database has stored, as of the last answer.
+type figures struct{ others, folded, free, overage, adjusted int64 }
+
+// shared keeps one copy of what many accounts have: a plan's terms in a month that they share, with the view of a key
+// under which nothing was stored yet. At its bound it starts afresh; what it gave out stays valid.
+type shared struct {
 	mu    sync.Mutex
-	known map[Terms]*Terms
+	views map[sharedKey]*view
+	plans map[string]*string
+}
+
+// sharedKey is a view by what it says. The terms' address is left out: they are here by value.
+type sharedKey struct {
+	terms      Terms
+	conditions conditions
 }
 
 const mostShared = 1024
 
-func (s *sharedTerms) of(t Terms) *Terms {
+// of returns the view of a fresh key under these terms and conditions.
+func (s *shared) of(t Terms, c conditions) *view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.known[t]; ok {
+	key := sharedKey{t, c}
+	if known, ok := s.views[key]; ok {
 		return known
 	}
-	if s.known == nil || len(s.known) >= mostShared {
-		s.known = make(map[Terms]*Terms)
+	if s.views == nil || len(s.views) >= mostShared {
+		s.views = make(map[sharedKey]*view)
 	}
 	t.Plan, t.Feature = strings.Clone(t.Plan), strings.Clone(t.Feature)
-	s.known[t] = &t
-	return &t
+	c.terms, key.terms = &t, t
+	v := &view{conditions: &c}
+	s.views[key] = v
+	return v
+}
+
+// plan is a plan's name in a string that pins no row.
+func (s *shared) plan(name string) *string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, ok := s.plans[name]; ok {
+		return known
+	}
+	if s.plans == nil || len(s.plans) >= mostShared {
+		s.plans = make(map[string]*string)
+	}
+	name = strings.Clone(name)
+	s.plans[name] = &name
+	return &name
 }
 
 // viewOf makes the view of a loaded key.
@@ -52,28 +98,52 @@ func (e *Enforcer) viewOf(k *usage.Key) *view {
 			}
 		}
 	}
-	t := e.terms.of(own)
-	return &view{
-		terms: t, limit: t.Included, unlimited: t.Unlimited, inPlan: k.InPlan, strict: k.Enforce == "strict", proceed: k.WhenAway == "continue", ceiling: k.Ceiling,
-		others: k.Others, folded: k.Folded, free: k.Free, overage: k.Overage, adjusted: k.Adjusted,
+	v := e.terms.of(own, conditions{
+		limit: own.Included, unlimited: own.Unlimited, inPlan: k.InPlan, strict: k.Enforce == "strict", proceed: k.WhenAway == "continue", ceiling: k.Ceiling,
+	})
+	if f := (figures{k.Others, k.Folded, k.Free, k.Overage, k.Adjusted}); f != (figures{}) {
+		return &view{v.conditions, f}
 	}
+	return v
 }
 
 // with returns the view with newer figures. Answers may arrive in another order than they were read: what other
 // nodes stored never falls, so the larger one stands.
 func (v *view) with(f usage.Figures) *view {
-	n := *v
-	n.others = max(v.others, f.Others)
-	n.folded, n.free, n.overage, n.adjusted = f.Folded, f.Free, f.Overage, f.Adjusted
-	return &n
+	n := figures{max(v.others, f.Others), f.Folded, f.Free, f.Overage, f.Adjusted}
+	if n == v.figures {
+		return v
+	}
+	return &view{v.conditions, n}
 }
 
 // learn takes newer figures into the view, and never undoes terms that another goroutine has just stored.
 func (c *counter) learn(f usage.Figures) {
 	for {
 		v := c.view.Load()
-		if c.view.CompareAndSwap(v, v.with(f)) {
+		n := v.with(f)
+		if n == v || c.view.CompareAndSwap(v, n) {
 			return
 		}
 	}
+}
+
+// decide builds the decision of an admitted call, or the standing of the account where none was made.
+func (v *view) decide(own int64) (d Decision) {
+	v.into(&d, own)
+	return d
+}
+
+// into is decide where a call's answer stands already: d is the zero Decision.
+func (v *view) into(d *Decision, own int64) {
+	counted := v.others + own
+	d.Allowed, d.Reason, d.Used, d.Terms = true, OK, counted+v.adjusted, v.terms
+	if d.Unlimited = v.unlimited; !d.Unlimited {
+		v.limits(d, counted)
+	}
+}
+
+func (v *view) limits(d *Decision, counted int64) {
+	fresh, room := max(0, counted-v.folded), max(0, v.limit-v.free)
+	d.Limit, d.Remaining, d.Overage = v.limit, max(0, room-fresh), v.overage+max(0, fresh-room)
 }
