@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,6 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 
-	"github.com/weirhq/weir/enforcer"
 	"github.com/weirhq/weir/internal/measure"
 )
 
@@ -40,7 +40,7 @@ func keys(w *world, o measure.Options) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	mine, err := weirKeys(w, names, order)
+	mine, bytes, err := weirKeys(w, names, order)
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +52,7 @@ func keys(w *world, o measure.Options) ([]row, error) {
 	}
 	weir, of := r[0], fmt.Sprintf("%d keys", keyCount)
 	rows := []row{
+		absolute("memory per live counter, names and the next period's key included", float64(bytes), 256, "bytes", false),
 		compared("Consume by names, "+of, ns(weir.NS), "struct-key map "+ns(r[1].NS), weir.Over(r[1]), 0.4, false),
 		compared("Consume by names, "+of+", times faster", ns(weir.NS), "go-limiter "+ns(r[3].NS), r[3].Over(weir), 5, true),
 	}
@@ -77,44 +78,42 @@ func each(order []string, f func(string)) func(int) {
 	}
 }
 
-// weirKeys makes the first contact with every account and returns the call.
-func weirKeys(w *world, names, order []string) (measure.Work, error) {
+// weirKeys makes a node know all the accounts and returns the call, and how many bytes of the heap one counter takes.
+// Each account has a counter for each of its two features. What was counted is never sent: the database does not know
+// these accounts.
+func weirKeys(w *world, names, order []string) (work measure.Work, perCounter int64, err error) {
 	pool, err := w.database()
 	if err != nil {
-		return measure.Work{}, err
+		return work, 0, err
 	}
-	e, err := w.node(pool, planFile)
+	e, err := w.left(pool, planFile)
 	if err != nil {
-		return measure.Work{}, err
+		return work, 0, err
 	}
-	var next atomic.Int64
-	var callers sync.WaitGroup
-	failed := make(chan error, 4)
-	for range 4 {
-		callers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(names)) && w.ctx.Err() == nil; i = next.Add(1) - 1 {
-				d, err := e.Consume(w.ctx, names[i], "events", 1)
-				for err == nil && d.Reason == enforcer.Unavailable && w.ctx.Err() == nil { // the database is too busy to answer in time
-					d, err = e.Consume(w.ctx, names[i], "events", 1)
-				}
-				if err != nil || !d.Allowed {
-					failed <- fmt.Errorf("first contact with %s: %+v: %w", names[i], d, err)
-					return
-				}
-			}
-		})
+	before, counters := liveBytes(), e.Stats().Counters
+	if err := seed(w, e, names); err != nil {
+		return work, 0, err
 	}
-	callers.Wait()
-	select {
-	case err := <-failed:
-		return measure.Work{}, err
-	default:
-	}
-	return measure.Work{Name: "weir", Do: each(order, func(k string) {
+	perCounter = (liveBytes() - before) / int64(e.Stats().Counters-counters)
+	call := func(k string) {
 		if d, err := e.Consume(w.ctx, k, "events", 1); err != nil || !d.Allowed {
 			panic("refused")
 		}
-	})}, w.ctx.Err()
+	}
+	for _, k := range names {
+		call(k) // the first call of a batch does more, and the first one on a page of the journal faults
+	}
+	return measure.Work{Name: "weir", Do: each(order, call)}, perCounter, w.ctx.Err()
+}
+
+// liveBytes is the heap in use after everything unreachable is gone.
+func liveBytes() int64 {
+	for range 3 {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 type pair struct{ account, feature string }

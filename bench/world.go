@@ -96,6 +96,21 @@ func (w *world) database() (*pgxpool.Pool, error) {
 
 // node starts an enforcer on the database, with a plan file where there is none published.
 func (w *world) node(pool *pgxpool.Pool, file string) (*enforcer.Enforcer, error) {
+	e, err := w.left(pool, file)
+	if err == nil {
+		w.onClose(func() {
+			stop, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 20*time.Second)
+			defer cancel()
+			if err := e.Stop(stop); err != nil {
+				fmt.Fprintln(os.Stderr, "bench:", err)
+			}
+		})
+	}
+	return e, err
+}
+
+// left starts an enforcer that is not stopped at the end.
+func (w *world) left(pool *pgxpool.Pool, file string) (*enforcer.Enforcer, error) {
 	catalog, err := plans.Parse([]byte(file))
 	if err != nil {
 		return nil, err
@@ -110,12 +125,5 @@ func (w *world) node(pool *pgxpool.Pool, file string) (*enforcer.Enforcer, error
 	if err := e.Start(w.ctx); err != nil {
 		return nil, err
 	}
-	w.onClose(func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 20*time.Second)
-		defer cancel()
-		if err := e.Stop(stop); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-		}
-	})
 	return e, nil
 }

@@ -12,15 +12,13 @@ import (
 // account is what this node knows of one account. Records are never replaced while the account is known.
 type account struct {
 	name  string
-	first [2]slot       // of the features that were met first: beside the name, since a call reads both
-	met   atomic.Uint32 // how many of them are in use
+	first [2]slot // of the features that were met first, in one piece with the record: a call reads one line of it
 	more  atomic.Pointer[[]*slot]
 	plan  atomic.Pointer[string]
 	until atomic.Int64 // business time at which the running period ends; 0: not loaded
 
 	mu      sync.Mutex
 	id      int64 // 0: not loaded yet
-	change  int64 // the change number that it was read under
 	loading *loading
 }
 
@@ -37,7 +35,7 @@ type loading struct {
 type slot struct {
 	account *account
 	cur     atomic.Pointer[counter]
-	feature int32 // its index, from 1; 0: none
+	feature atomic.Int32 // its index, from 1; 0: not in use. Set once, last
 
 	// guarded by account.mu
 	upcoming *keyLease // the next period's key
@@ -94,27 +92,23 @@ func (f *features) with(names []string) *features {
 
 // featureOf names a slot's feature.
 func (e *Enforcer) featureOf(s *slot) string {
-	if s.feature == 0 {
-		return ""
+	if i := s.feature.Load(); i > 0 {
+		return e.features.Load().names[i-1]
 	}
-	return e.features.Load().names[s.feature-1]
+	return ""
 }
 
 // at returns the account's slot of a feature, or nil where it was not met yet.
 func (a *account) at(i int) *slot {
 	feature := int32(i + 1)
-	met := a.met.Load()
 	for j := range a.first {
-		if s := &a.first[j]; uint32(j) < met && s.feature == feature {
+		if s := &a.first[j]; s.feature.Load() == feature && feature > 0 {
 			return s
 		}
 	}
-	if met < uint32(len(a.first)) {
-		return nil
-	}
 	if all := a.more.Load(); all != nil {
 		for _, s := range *all {
-			if s.feature == feature {
+			if s.feature.Load() == feature {
 				return s
 			}
 		}
@@ -136,13 +130,15 @@ func (a *account) slotLocked(i int) *slot {
 	if s := a.at(i); s != nil {
 		return s
 	}
-	if met := a.met.Load(); met < uint32(len(a.first)) {
-		s := &a.first[met]
-		s.account, s.feature = a, int32(i+1)
-		a.met.Store(met + 1)
-		return s
+	for j := range a.first {
+		if s := &a.first[j]; s.feature.Load() == 0 {
+			s.account = a
+			s.feature.Store(int32(i + 1))
+			return s
+		}
 	}
-	s := &slot{account: a, feature: int32(i + 1)}
+	s := &slot{account: a}
+	s.feature.Store(int32(i + 1))
 	var all []*slot
 	if p := a.more.Load(); p != nil {
 		all = *p
@@ -154,8 +150,10 @@ func (a *account) slotLocked(i int) *slot {
 
 // each calls f for every slot.
 func (a *account) each(f func(*slot)) {
-	for j := range a.met.Load() {
-		f(&a.first[j])
+	for j := range a.first {
+		if s := &a.first[j]; s.feature.Load() > 0 {
+			f(s)
+		}
 	}
 	if all := a.more.Load(); all != nil {
 		for _, s := range *all {

@@ -79,7 +79,7 @@ func (e *Enforcer) applyChanges(ctx context.Context) (err error) {
 	}
 	for rest := touched; len(rest) > 0; {
 		n := min(len(rest), loadBatch)
-		if err := e.reload(ctx, rest[:n], latest); err != nil {
+		if err := e.reload(ctx, rest[:n]); err != nil {
 			return err
 		}
 		rest = rest[n:]
@@ -122,7 +122,7 @@ func (e *Enforcer) takeBehind() []*account {
 	return all
 }
 
-func (e *Enforcer) reload(ctx context.Context, accounts []*account, latest int64) error {
+func (e *Enforcer) reload(ctx context.Context, accounts []*account) error {
 	ids := make([]int64, 0, len(accounts))
 	for _, a := range accounts {
 		a.mu.Lock()
@@ -146,7 +146,6 @@ func (e *Enforcer) reload(ctx context.Context, accounts []*account, latest int64
 		a.mu.Lock()
 		if a.id != 0 {
 			e.replace(a, byAccount[a.id])
-			a.change = max(a.change, latest)
 		}
 		a.mu.Unlock()
 	}

@@ -137,7 +137,7 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 	byIndex := e.features.Load()
 	for i := range keys {
 		k := &keys[i]
-		a.id, a.change = k.AccountID, max(a.change, k.Change)
+		a.id = k.AccountID
 		starts, ends := k.Starts.UnixNano(), k.Ends.UnixNano()
 		if starts <= now && now < ends {
 			reached = true
