@@ -218,10 +218,10 @@ func (e *Enforcer) sample(c *counter, caller uintptr) {
 	if !s.mu.TryLock() {
 		return
 	}
-	x, mono := &s.seen[uint64(c.key)%uint64(len(s.seen))], e.clock.mono.Load()
+	x, mono := &s.seen[uint64(c.key())%uint64(len(s.seen))], e.clock.mono.Load()
 	switch {
-	case x.key != c.key || mono-x.at > int64(sampledSoon):
-		*x = sighting{key: c.key}
+	case x.key != c.key() || mono-x.at > int64(sampledSoon):
+		*x = sighting{key: c.key()}
 	case x.caller != caller:
 		x.turns++
 	}

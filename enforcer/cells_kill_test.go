@@ -64,6 +64,6 @@ func TestAKilledNodeCountsWhatItsCellsSpentAndNotWhatTheyHold(t *testing.T) {
 	require.EqualValues(t, 108, c.total())
 	require.NoError(t, e.Flush(t.Context()))
 	var stored int64
-	require.NoError(t, e.db.QueryRow(t.Context(), "SELECT weir.stored($1)", c.key).Scan(&stored))
+	require.NoError(t, e.db.QueryRow(t.Context(), "SELECT weir.stored($1)", c.key()).Scan(&stored))
 	require.EqualValues(t, 108, stored)
 }

@@ -164,7 +164,7 @@ func (e *Enforcer) replace(a *account, keys []usage.Key) {
 	}
 	a.each(func(s *slot) {
 		s.upcoming = nil
-		if c := s.cur.Load(); c != nil && !running[c.key] {
+		if c := s.cur.Load(); c != nil && !running[c.key()] {
 			e.endNow(c)
 			s.cur.CompareAndSwap(c, nil)
 		}
@@ -177,11 +177,13 @@ func (e *Enforcer) replace(a *account, keys []usage.Key) {
 
 // endNow seals a counter before its time and sends its last count.
 func (e *Enforcer) endNow(c *counter) {
+	e.dueMu.Lock()
+	e.unscheduleLocked(c)
 	c.reaches(min(c.end.Load(), e.clock.business.Load()))
+	e.dueMu.Unlock()
 	c.seal()
 	e.markDirty(c)
 	e.dueMu.Lock()
-	e.unscheduleLocked(c)
 	e.ended = append(e.ended, c)
 	e.dueMu.Unlock()
 }

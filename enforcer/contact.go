@@ -171,8 +171,8 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 // only the counter's own operations move it.
 func (e *Enforcer) adoptCurrent(s *slot, k *usage.Key) {
 	c := s.cur.Load()
-	if c == nil || c.key != k.Key {
-		if old, ok := e.byKey.Load(k.Key); ok { // a period that was cut and opened again
+	if c == nil || c.key() != k.Key {
+		if old, ok := e.byKey.load(k.Key); ok { // a period that was cut and opened again
 			s.cur.Store(old)
 			c = old
 		} else {
@@ -181,7 +181,6 @@ func (e *Enforcer) adoptCurrent(s *slot, k *usage.Key) {
 		}
 	}
 	c.view.Store(e.viewOf(k))
-	c.reaches(k.Ends.UnixNano())
 	c.reopen()
 	if !k.InPlan {
 		c.mu.Lock()
@@ -189,6 +188,6 @@ func (e *Enforcer) adoptCurrent(s *slot, k *usage.Key) {
 		c.mu.Unlock()
 		e.giveSoon(c)
 	}
-	e.schedule(c)
+	e.schedule(c, k.Ends.UnixNano())
 	c.forget()
 }

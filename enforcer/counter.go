@@ -21,13 +21,11 @@ type counter struct {
 	cells atomic.Pointer[cells] // nil but for the hottest; set once
 	alarm atomic.Uint32         // calls that leave less than this have more to do: clean, or low
 
-	duePlace int32 // in the heap of ends, from 1; 0: not there; guarded by Enforcer.dueMu, as is the next
-	dueEnd   int64
-	end      atomic.Int64 // business time at which admission under this key ends
+	duePlace int32        // in the heap of ends, from 1; 0: not there; guarded by Enforcer.dueMu
+	end      atomic.Int64 // business time at which admission under this key ends; once it is registered written under dueMu
 	refusal  atomic.Pointer[refusal]
 	next     *counter // in the list of dirty counters
 	slot     *slot
-	key      int64
 
 	mu       sync.Mutex // never held across I/O
 	crowd    *crowd     // nil while nobody waits
@@ -64,7 +62,7 @@ type refusal struct {
 }
 
 func newCounter(s *slot, k *keyLease, l lease, line *journal.Slot, watched bool) *counter {
-	c := &counter{slot: s, key: k.key, line: line, watched: watched}
+	c := &counter{slot: s, line: line, watched: watched}
 	c.alarm.Store(clean)
 	c.view.Store(k.view)
 	c.until.Store(never)
@@ -128,6 +126,8 @@ func (c *counter) shut() {
 
 // word is spent<<32 | left.
 func (c *counter) word() *atomic.Uint64 { return c.line.Word() }
+
+func (c *counter) key() int64 { return c.line.Key() }
 
 // free gives the journal's slot back once nobody can reach the counter any more: a call that was about to spend
 // still holds it, and must never meet another key's word.

@@ -52,7 +52,7 @@ type Enforcer struct {
 	leaseTime time.Duration
 
 	accounts *xsync.Map[string, *account]
-	byKey    *xsync.Map[int64, *counter]
+	byKey    registry
 	features atomic.Pointer[features]
 	catalog  atomic.Pointer[plans.Catalog]
 	stale    atomic.Bool // the catalog must be read again
@@ -116,7 +116,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Enforcer, error) {
 	}
 	e := &Enforcer{
 		cfg: ready, pool: pool, clock: newCoarse(ready.Clock),
-		accounts: xsync.NewMap[string, *account](), byKey: xsync.NewMap[int64, *counter](),
+		accounts: xsync.NewMap[string, *account](),
 		extends:  make(chan *counter, 1024),
 		idle:     make(chan struct{}, 1),
 		flushing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), changed: make(chan struct{}, 1),

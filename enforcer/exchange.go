@@ -236,7 +236,7 @@ func (c *counter) operation(r request, want int64, give bool) *exchange {
 	room := maxLeft - 1 - c.left() - units
 	ex.epoch = c.epoch
 	ex.call = usage.LeaseCall{
-		Key: c.key, Ver: c.ver, Back: c.back, Over: c.over, Units: units,
+		Key: c.key(), Ver: c.ver, Back: c.back, Over: c.over, Units: units,
 		Want: min(want, max(room, units)), Waiting: min(max(c.waiting(), units), maxLeft),
 	}
 	return ex

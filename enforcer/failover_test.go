@@ -71,7 +71,7 @@ plans:
 
 	// What the node still has in hand must be the database's to know of.
 	var lim int64
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT lim FROM weir.leases WHERE key = $1 AND node = $2", c.key, nodes[0].node).Scan(&lim))
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT lim FROM weir.leases WHERE key = $1 AND node = $2", c.key(), nodes[0].node).Scan(&lim))
 	require.GreaterOrEqual(t, lim, c.total()+c.leftNow(), "the lease covers what the node may still spend")
 	for range 1_000 {
 		if !take(nodes[1], 1) && !take(nodes[0], 1) {

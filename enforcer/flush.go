@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/puzpuzpuz/xsync/v4"
-
 	"github.com/weirhq/weir/usage"
 )
 
@@ -71,11 +69,11 @@ func (e *Enforcer) flush(ctx context.Context) error {
 	applied := e.applied.Load()
 	held := e.heldOver() // before the counts: what was settled since is in them
 	changed := e.collect()
-	slices.SortFunc(changed, func(a, b *counter) int { return cmp.Compare(a.key, b.key) }) // costs the database least
+	slices.SortFunc(changed, func(a, b *counter) int { return cmp.Compare(a.key(), b.key()) }) // costs the database least
 	sent, mono := time.Now(), e.clock.mono.Load()
 	b := usage.Batch{Node: e.node, At: e.clock.time(), Sealed: time.Unix(0, sealed).UTC(), Applied: applied}
 	for _, c := range changed {
-		b.Keys = append(b.Keys, c.key)
+		b.Keys = append(b.Keys, c.key())
 		b.Upto = append(b.Upto, c.total())
 	}
 	b.Held = held
@@ -100,7 +98,7 @@ func (e *Enforcer) heldOver() []int64 {
 	for _, c := range e.ended {
 		c.mu.Lock()
 		if c.held > 0 {
-			keys = append(keys, c.key)
+			keys = append(keys, c.key())
 		}
 		c.mu.Unlock()
 	}
@@ -135,7 +133,7 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 		c.stored(upto[i], mono)
 	}
 	for _, f := range a.Figures {
-		if c, ok := e.byKey.Load(f.Key); ok {
+		if c, ok := e.byKey.load(f.Key); ok {
 			c.learn(f)
 		}
 	}
@@ -158,7 +156,7 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 type dueHeap []*counter
 
 func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].dueEnd < h[j].dueEnd }
+func (h dueHeap) Less(i, j int) bool { return h[i].end.Load() < h[j].end.Load() }
 func (h dueHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].duePlace, h[j].duePlace = int32(i+1), int32(j+1)
@@ -183,22 +181,21 @@ func (h *dueHeap) Pop() any {
 
 // register makes a counter known, and seals it at once when the mark has passed its end already.
 func (e *Enforcer) register(c *counter) {
-	e.byKey.Store(c.key, c)
-	e.schedule(c)
+	e.byKey.store(c)
+	e.schedule(c, c.end.Load())
 }
 
-// schedule puts a counter where its period's end belongs.
-func (e *Enforcer) schedule(c *counter) {
+// schedule sets a counter's end, and puts it where that belongs.
+func (e *Enforcer) schedule(c *counter, end int64) {
 	e.dueMu.Lock()
 	defer e.dueMu.Unlock()
-	end := c.end.Load()
+	c.reaches(end)
 	if end <= e.sealed {
 		e.unscheduleLocked(c)
 		c.seal()
 		e.ended = append(e.ended, c)
 		return
 	}
-	c.dueEnd = end
 	if c.duePlace > 0 {
 		heap.Fix(&e.due, int(c.duePlace-1))
 	} else {
@@ -218,7 +215,7 @@ func (e *Enforcer) sealDue() int64 {
 	now := e.clock.now()
 	e.dueMu.Lock()
 	defer e.dueMu.Unlock()
-	for len(e.due) > 0 && e.due[0].dueEnd <= now {
+	for len(e.due) > 0 && e.due[0].end.Load() <= now {
 		c := heap.Pop(&e.due).(*counter)
 		c.seal()
 		e.markDirty(c)
@@ -289,11 +286,6 @@ func (e *Enforcer) forgetCounter(c *counter) {
 		c.free(e.journal)
 	}
 	e.dueMu.Unlock()
-	e.byKey.Compute(c.key, func(now *counter, loaded bool) (*counter, xsync.ComputeOp) {
-		if loaded && now == c {
-			return nil, xsync.DeleteOp
-		}
-		return now, xsync.CancelOp
-	})
+	e.byKey.remove(c)
 	c.slot.cur.CompareAndSwap(c, nil)
 }

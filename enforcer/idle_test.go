@@ -52,7 +52,7 @@ func (e *Enforcer) idleFor(t *testing.T, c *counter) {
 		c.usedAt = e.clock.mono.Load() - int64(forgetAfter) - 1
 		c.mu.Unlock()
 		e.returnIdle()
-		_, kept := e.byKey.Load(c.key)
+		_, kept := e.byKey.load(c.key())
 		return !kept
 	}, 20*time.Second, 5*time.Millisecond)
 }

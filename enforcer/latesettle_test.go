@@ -39,7 +39,7 @@ func TestALateSettleIsCountedBesideWhatCameSince(t *testing.T) {
 	require.NoError(t, e.Flush(t.Context()))
 
 	var stored int64
-	require.NoError(t, e.db.QueryRow(t.Context(), "SELECT weir.stored($1)", c.key).Scan(&stored))
+	require.NoError(t, e.db.QueryRow(t.Context(), "SELECT weir.stored($1)", c.key()).Scan(&stored))
 	require.EqualValues(t, 800, stored)
 
 	// Nobody refers to the reservation any more: the counter goes like any other.

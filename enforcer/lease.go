@@ -40,7 +40,7 @@ func (e *Enforcer) extender() {
 
 // recalled answers a call for what is loose under a key: give back what is left, also when it is nothing.
 func (e *Enforcer) recalled(key int64) {
-	c, ok := e.byKey.Load(key)
+	c, ok := e.byKey.load(key)
 	if !ok {
 		return
 	}
@@ -95,9 +95,9 @@ func (e *Enforcer) give(c *counter, wanted func() bool) {
 // nodes need them.
 func (e *Enforcer) returnIdle() {
 	mono := e.clock.mono.Load()
-	e.byKey.Range(func(_ int64, c *counter) bool {
+	e.byKey.each(func(c *counter) {
 		if e.forgetIdle(c, mono-int64(forgetAfter)) {
-			return true
+			return
 		}
 		c.mu.Lock()
 		idle := !c.tight && !c.sealed && !c.busy && c.left() > 0 && c.usedAt > 0 && mono-c.usedAt > int64(idleAfter)
@@ -108,7 +108,6 @@ func (e *Enforcer) returnIdle() {
 		} else if owes {
 			e.giveSoon(c)
 		}
-		return true
 	})
 }
 
@@ -139,11 +138,10 @@ func (e *Enforcer) fence() {
 		return
 	}
 	e.cfg.Logger.Warn("weir: the database has not answered for most of the lease time; leases are set aside", "lease_time", e.leaseTime)
-	e.byKey.Range(func(_ int64, c *counter) bool {
+	e.byKey.each(func(c *counter) {
 		c.mu.Lock()
 		c.cutAll()
 		c.mu.Unlock()
-		return true
 	})
 }
 

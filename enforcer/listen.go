@@ -93,7 +93,7 @@ func (e *Enforcer) notice(channel, payload string) {
 		e.warnSoon()
 	case usage.ChannelReturned:
 		if key, err := strconv.ParseInt(payload, 10, 64); err == nil {
-			if c, ok := e.byKey.Load(key); ok {
+			if c, ok := e.byKey.load(key); ok {
 				c.forget()
 			}
 		}
@@ -112,8 +112,7 @@ func (e *Enforcer) notice(channel, payload string) {
 }
 
 func (e *Enforcer) forgetRefusals() {
-	e.byKey.Range(func(_ int64, c *counter) bool {
+	e.byKey.each(func(c *counter) {
 		c.forget()
-		return true
 	})
 }

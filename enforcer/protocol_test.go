@@ -125,7 +125,7 @@ func (s *stage) repeatBatch() {
 	changed := a.e.collect()
 	b := usage.Batch{Node: a.e.node, At: a.e.clock.time(), Sealed: a.e.clock.time().Add(-time.Hour)}
 	for _, c := range changed {
-		b.Keys, b.Upto = append(b.Keys, c.key), append(b.Upto, c.total())
+		b.Keys, b.Upto = append(b.Keys, c.key()), append(b.Upto, c.total())
 	}
 	_, err := usage.Flush(context.Background(), s.db, b)
 	require.NoError(s.t, err)
@@ -143,9 +143,8 @@ func (s *stage) fold() {
 func (s *stage) recall() {
 	a := s.pick()
 	a.e.awayFlag.Store(false)
-	a.e.byKey.Range(func(key int64, _ *counter) bool {
-		a.e.recalled(key)
-		return true
+	a.e.byKey.each(func(c *counter) {
+		a.e.recalled(c.key())
 	})
 	a.settled()
 }
@@ -155,13 +154,12 @@ func (s *stage) returned() { s.pick().e.forgetRefusals() }
 func (s *stage) extend() {
 	a := s.pick()
 	a.e.awayFlag.Store(false)
-	a.e.byKey.Range(func(_ int64, c *counter) bool {
+	a.e.byKey.each(func(c *counter) {
 		if a.e.clock.now() < c.end.Load() && c.tryLock() {
 			ex := c.operation(request{}, a.e.want(c), false)
 			a.e.exchanges.submit(ex)
 			<-ex.done
 		}
-		return true
 	})
 	a.settled()
 }
@@ -215,11 +213,10 @@ func (s *stage) reap() {
 // outstanding is what a node may still spend, or has spent and not stored.
 func (s *stage) outstanding(a *actor) int64 {
 	var sum int64
-	a.e.byKey.Range(func(_ int64, c *counter) bool {
+	a.e.byKey.each(func(c *counter) {
 		c.mu.Lock()
 		sum += c.left() + c.total() - c.acked
 		c.mu.Unlock()
-		return true
 	})
 	return sum
 }
@@ -238,10 +235,9 @@ func (s *stage) stop() {
 	a.gone = true
 	// Stop closes the pool, which is the test's here: leave as Stop does.
 	var keys, upto []int64
-	a.e.byKey.Range(func(key int64, c *counter) bool {
+	a.e.byKey.each(func(c *counter) {
 		c.seal()
-		keys, upto = append(keys, key), append(upto, c.total())
-		return true
+		keys, upto = append(keys, c.key()), append(upto, c.total())
 	})
 	a.e.drain()
 	require.NoError(s.t, a.e.leave(context.Background(), keys, upto))
@@ -285,7 +281,7 @@ func (s *stage) check() {
 		if a.gone {
 			continue
 		}
-		a.e.byKey.Range(func(_ int64, c *counter) bool {
+		a.e.byKey.each(func(c *counter) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.ver >= 0 { // else the stored lease is another one, and the next operation adopts it
@@ -293,7 +289,6 @@ func (s *stage) check() {
 			}
 			require.GreaterOrEqual(s.t, c.back, int64(0))
 			require.GreaterOrEqual(s.t, c.over, int64(0))
-			return true
 		})
 	}
 }

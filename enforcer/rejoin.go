@@ -52,12 +52,11 @@ func (e *Enforcer) resettle(cause string, last func(context.Context) error) {
 		e.fenced.Store(true) // nothing is granted before the leases are settled: the settling would take it back unseen
 		var all []*counter
 		var keys, upto []int64
-		e.byKey.Range(func(key int64, c *counter) bool {
+		e.byKey.each(func(c *counter) {
 			c.mu.Lock()
 			c.cutAll()
-			keys, upto, all = append(keys, key), append(upto, c.total()), append(all, c)
+			keys, upto, all = append(keys, c.key()), append(upto, c.total()), append(all, c)
 			c.mu.Unlock()
-			return true
 		})
 		err := usage.Settle(e.life, e.db, e.node, keys, upto, e.clock.time(), cause)
 		if err == nil {

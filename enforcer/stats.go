@@ -48,7 +48,7 @@ func (e *Enforcer) Stats() Stats {
 		Recalls: e.stats.recalls.Load(), Refused: e.stats.refused.Load(), Unavailable: e.stats.unavailable.Load(),
 		Timeouts: e.stats.timeouts.Load(), Filled: e.stats.filled.Load(), ListenerLost: e.stats.listenerLost.Load(),
 		Overruns: e.stats.overruns.Load(), Expired: e.stats.expired.Load(), Reserved: e.reserved.Load(), Failovers: e.stats.failovers.Load(),
-		Nodes: e.nodes.Load(), Counters: e.byKey.Size(), Accounts: e.accounts.Size(),
+		Nodes: e.nodes.Load(), Counters: e.byKey.size(), Accounts: e.accounts.Size(),
 	}
 	if e.started.Load() {
 		s.HeapCounters, s.Away, s.Node = e.journal.Stats().OnHeap, e.isAway(), e.node

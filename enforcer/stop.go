@@ -21,14 +21,12 @@ func (e *Enforcer) Stop(ctx context.Context) error {
 	e.running.Store(false)
 	e.awaitReservations(ctx)
 	var keys, upto []int64
-	e.byKey.Range(func(key int64, c *counter) bool {
+	e.byKey.each(func(c *counter) {
 		c.seal()
-		return true
 	})
 	e.drain() // what is in flight ends, and its grants go back with everything else below
-	e.byKey.Range(func(key int64, c *counter) bool {
-		keys, upto = append(keys, key), append(upto, c.total())
-		return true
+	e.byKey.each(func(c *counter) {
+		keys, upto = append(keys, c.key()), append(upto, c.total())
 	})
 	if err := e.leave(ctx, keys, upto); err != nil {
 		return fmt.Errorf("stop enforcer: usage stays in the journal and is recovered by the next process: %w", err)

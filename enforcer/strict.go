@@ -112,7 +112,7 @@ func (e *Enforcer) strictDecision(s *slot, a *usage.StrictAnswer) Decision {
 	c := conditions{
 		terms: &Terms{Plan: a.Plan, Feature: e.featureOf(s), StartsAt: a.Starts.UTC(), ResetsAt: a.Ends.UTC(), Maximum: -1, Unlimited: a.Included == nil},
 	}
-	if known := s.cur.Load(); known != nil && known.key == a.Key {
+	if known := s.cur.Load(); known != nil && known.key() == a.Key {
 		c.terms = known.view.Load().terms
 	} else if a.Included != nil {
 		c.terms.Included = *a.Included

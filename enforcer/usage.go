@@ -50,7 +50,7 @@ func (e *Enforcer) refresh(ctx context.Context, c *counter) error {
 		return err
 	}
 	for i := range keys {
-		if keys[i].Key == c.key {
+		if keys[i].Key == c.key() {
 			k := &keys[i]
 			c.learn(usage.Figures{Key: k.Key, Others: k.Others, Folded: k.Folded, Free: k.Free, Overage: k.Overage, Adjusted: k.Adjusted})
 		}

@@ -38,6 +38,9 @@ func (s *Slot) Word() *atomic.Uint64 { return &s.word }
 // one store at any time, and must be before 2^32 units were spent since.
 func (s *Slot) Base() *atomic.Uint64 { return &s.base }
 
+// Key is what Take gave the slot to.
+func (s *Slot) Key() int64 { return int64(s.key.Load()) }
+
 // OnHeap reports that the slot is in no file: its count dies with the process.
 func (s *Slot) OnHeap() bool { return s.place.Load() == 0 }
 
