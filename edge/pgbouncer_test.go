@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,34 @@ func TestTheFlowPassesThroughPgBouncer(t *testing.T) {
 	require.Contains(t, out, "LISTEN goes through a pooler")
 }
 
+// The flow tests of the packages themselves go through it too: first contacts, leases, strict calls, reservations,
+// folds, periods, plan changes, closes, reports and jobs. LISTEN goes through the pooler there as well and is lost, so
+// they also show that everything is found without a notice.
+func TestThePackagesPassThroughPgBouncer(t *testing.T) {
+	t.Parallel()
+	server, err := postgres.Start(t.Context(), postgres.Options{TCP: true, Fast: true, MaxConnections: 300})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = server.Stop(context.Background()) })
+	direct := server.TCPURL("postgres")
+	u, err := url.Parse(pooler(t, direct))
+	require.NoError(t, err)
+	for _, c := range []struct{ pkg, run, skip string }{
+		{"./enforcer", "^(TestReservations|TestAHundredCallers|TestCase03|TestCase29)", "none"},
+		{"./usage", "^(TestFold|TestStrict|TestOnce|TestPeriods|TestRetire|TestReap)", "none"},
+		{"./billing", "^(TestOverageReachesTheInvoice|TestCase16|TestCase17|TestCase37|TestLateUsage|TestARestoredDatabase)", "none"},
+		{"./jobs", ".", "^TestMigrateRunsTwiceAtOnce$"}, // migrations lock a session, so they take the direct address
+	} {
+		t.Run(c.pkg, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout", "5m", "-v", "-run", c.run, "-skip", c.skip, c.pkg)
+			cmd.Dir = ".."
+			cmd.Env = append(os.Environ(), "DATABASE_URL="+direct, "WEIR_TEST_POOLER="+u.Host)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.GreaterOrEqual(t, strings.Count(string(out), "\n--- PASS: "), 4, "%s", out)
+		})
+	}
+}
+
 // pooler starts PgBouncer in front of a server and returns its URL, with the mode of queries that it needs.
 func pooler(t *testing.T, direct string) string {
 	t.Helper()
@@ -77,13 +106,14 @@ func pooler(t *testing.T, direct string) string {
 	users := filepath.Join(dir, "users.txt")
 	require.NoError(t, os.WriteFile(users, []byte("\"weir\" \"\"\n"), 0o644))
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `[databases]
-weir = host=%s port=%d dbname=%s user=%s password=%s
+weir = host=%[1]s port=%[2]d dbname=%[3]s user=%[4]s password=%[5]s
+* = host=%[1]s port=%[2]d user=%[4]s password=%[5]s
 [pgbouncer]
 listen_addr = 127.0.0.1
-listen_port = %d
+listen_port = %[6]d
 unix_socket_dir =
 auth_type = trust
-auth_file = %s
+auth_file = %[7]s
 pool_mode = transaction
 default_pool_size = 20
 max_client_conn = 500
