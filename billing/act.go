@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,7 +44,8 @@ func (b *Biller) Do(ctx context.Context, a Action, by usage.By) (int64, error) {
 	if err := b.admit(a, by); err != nil {
 		return 0, err
 	}
-	name, subject, _ := a.about()
+	name, subject, account := a.about()
+	subject = without(subject, account)
 	if c, ok := a.(chain); ok {
 		id, err := usage.BeginAudit(ctx, b.db, by, name, subject, a, b.now())
 		if err != nil {
@@ -89,7 +91,7 @@ func (b *Biller) applyTo(ctx context.Context, tx pgx.Tx, a Action, by usage.By, 
 		return err
 	}
 	_, _, account := a.about()
-	return usage.EndAudit(ctx, tx, row, usage.ResultDone, message, account, now)
+	return usage.EndAudit(ctx, tx, row, usage.ResultDone, nameless(message, account), account, now)
 }
 
 func (b *Biller) endChain(ctx context.Context, row int64, c chain, message string, cause error) error {
@@ -101,7 +103,23 @@ func (b *Biller) endChain(ctx context.Context, row int64, c chain, message strin
 		}
 	}
 	_, _, account := c.about()
-	return usage.EndAudit(ctx, b.db, row, result, message, account, b.now())
+	return usage.EndAudit(ctx, b.db, row, result, nameless(message, account), account, b.now())
+}
+
+// without leaves out a subject that is an account: rows know accounts by number, so that one can be forgotten.
+func without(subject, account string) string {
+	if subject == account {
+		return ""
+	}
+	return subject
+}
+
+// nameless leaves an account's name out of a message, for the same reason.
+func nameless(message, account string) string {
+	if account == "" {
+		return message
+	}
+	return strings.ReplaceAll(message, strconv.Quote(account), "the account")
 }
 
 // noteRefusal writes the row of an action whose transaction was rolled back. A form of which the rules refused what it
@@ -112,9 +130,9 @@ func (b *Biller) noteRefusal(ctx context.Context, a Action, by usage.By, cause e
 		result, by.Form = usage.ResultFailed, ""
 	}
 	name, subject, account := a.about()
-	id, err := usage.BeginAudit(ctx, b.db, by, name, subject, a, b.now())
+	id, err := usage.BeginAudit(ctx, b.db, by, name, without(subject, account), a, b.now())
 	if err == nil {
-		err = usage.EndAudit(ctx, b.db, id, result, cause.Error(), account, b.now())
+		err = usage.EndAudit(ctx, b.db, id, result, nameless(cause.Error(), account), account, b.now())
 	}
 	return id, errors.Join(cause, err)
 }
@@ -122,7 +140,7 @@ func (b *Biller) noteRefusal(ctx context.Context, a Action, by usage.By, cause e
 // Refused reports whether an error of Do says that the rules do not allow what was asked for: its text is for the one
 // who asked. Other errors are faults of the moment.
 func Refused(err error) bool {
-	for _, is := range []error{usage.ErrRefund, usage.ErrNotFound, usage.ErrNoCatalog, ErrNotHeld, ErrMapped, ErrNoStripe, ErrDecided} {
+	for _, is := range []error{usage.ErrRefund, usage.ErrNotFound, usage.ErrNoCatalog, ErrNotHeld, ErrMapped, ErrNoStripe, ErrDecided, ErrActive} {
 		if errors.Is(err, is) {
 			return true
 		}
@@ -144,7 +162,9 @@ func (b *Biller) Preview(ctx context.Context, a Action, by usage.By) ([]string, 
 	}
 	var lines []string
 	err := b.begin(ctx, func(tx pgx.Tx) error {
-		if f, ok := a.(interface{ find(context.Context, pgx.Tx) error }); ok {
+		if f, ok := a.(interface {
+			find(context.Context, pgx.Tx) error
+		}); ok {
 			if err := f.find(ctx, tx); err != nil {
 				return err
 			}

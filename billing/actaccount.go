@@ -19,7 +19,7 @@ const maxNegotiated = 1 << 53
 // SetOverride sets what was negotiated with an account for a feature, in place of what was before. Nil: as the plan
 // says. It counts at once.
 type SetOverride struct {
-	Account     string `json:"account"`
+	Account     string `json:"-"`
 	Feature     string `json:"feature"`
 	Included    *int64 `json:"included"`     // units per period
 	Maximum     *int64 `json:"maximum"`      // overage units per period
@@ -50,7 +50,7 @@ func (a *SetOverride) apply(ctx context.Context, _ *Biller, tx pgx.Tx, by usage.
 	if errors.Is(err, usage.ErrNotFound) {
 		return "", fmt.Errorf("no published plan file has the feature %q: %w", a.Feature, err)
 	}
-	return fmt.Sprintf("%s: included %s, maximum %s, spending cap %s", a.Feature, asPlan(a.Included), asPlan(a.Maximum), asPlan(a.SpendingCap)), err
+	return fmt.Sprintf("%s: included %s, maximum %s, spending cap %s", a.Feature, asPlan(a.Included), asPlan(a.Maximum), capText(a.SpendingCap)), err
 }
 
 func asPlan(n *int64) string {
@@ -62,7 +62,7 @@ func asPlan(n *int64) string {
 
 // SetSpendingCap sets the customer's own bound of overage for a feature; what was negotiated beside it stays.
 type SetSpendingCap struct {
-	Account string `json:"account"`
+	Account string `json:"-"`
 	Feature string `json:"feature"`
 	Units   *int64 `json:"units"` // overage units per period; nil: none
 }
@@ -92,7 +92,7 @@ func (a *SetSpendingCap) apply(ctx context.Context, _ *Biller, tx pgx.Tx, by usa
 // Adjust corrects what was counted for an account and feature in the period that holds At: it adds units, or refunds
 // them when negative. Overage that moves is reported before the invoice is final, and late or credited after it.
 type Adjust struct {
-	Account string    `json:"account"`
+	Account string    `json:"-"`
 	Feature string    `json:"feature"`
 	At      time.Time `json:"at"` // zero: now
 	Units   int64     `json:"units"`
@@ -144,7 +144,7 @@ func (a *Adjust) apply(ctx context.Context, _ *Biller, tx pgx.Tx, by usage.By, n
 
 // SetShadow puts an account into shadow mode, where nothing is refused, or takes it out.
 type SetShadow struct {
-	Account string `json:"account"`
+	Account string `json:"-"`
 	On      bool   `json:"on"`
 }
 
@@ -164,8 +164,8 @@ func (a *SetShadow) apply(ctx context.Context, _ *Biller, tx pgx.Tx, _ usage.By,
 
 // SetContact sets where an account's warnings go by mail; an empty address forgets it.
 type SetContact struct {
-	Account string `json:"account"`
-	Email   string `json:"email"`
+	Account string `json:"-"`
+	Email   string `json:"-"` // the log does not keep it: it names a person
 }
 
 func (a *SetContact) about() (name, subject, account string) { return "contact", a.Account, a.Account }
@@ -181,7 +181,7 @@ func (a *SetContact) check(*Biller) error {
 }
 
 func (a *SetContact) apply(ctx context.Context, _ *Biller, tx pgx.Tx, by usage.By, now time.Time) (string, error) {
-	message := "warnings go to " + a.Email
+	message := "warnings go to the address that was given"
 	if a.Email == "" {
 		message = "warnings go to nobody"
 	}

@@ -90,7 +90,7 @@ func (a *ReleaseLate) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usage.
 // segment ends, links keep their customer, and corrections go where the units went. The customer's subscriptions are
 // read soon after.
 type MapCustomer struct {
-	Account  string `json:"account"`
+	Account  string `json:"-"`
 	Customer string `json:"customer"`
 }
 
@@ -114,7 +114,7 @@ func (a *MapCustomer) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usage.
 // UnmapCustomer takes an account's customer away: its segment ends, and what is counted from then on is billed to
 // nobody.
 type UnmapCustomer struct {
-	Account string `json:"account"`
+	Account string `json:"-"`
 }
 
 func (a *UnmapCustomer) about() (name, subject, account string) { return "unmap", a.Account, a.Account }

@@ -13,7 +13,7 @@ import (
 // Settle reports all that is counted for an account now and returns when Stripe has it, when ctx ends, or when what is
 // left has to wait. The host does it before it changes or cancels a subscription.
 type Settle struct {
-	Account string `json:"account"`
+	Account string `json:"-"`
 
 	Done []Settlement `json:"-"`
 }
@@ -65,7 +65,7 @@ func (a *Settle) foresee(ctx context.Context, b *Biller) ([]string, error) {
 
 // Resync reads an account's customer at Stripe again, now.
 type Resync struct {
-	Account string `json:"account"`
+	Account string `json:"-"`
 }
 
 func (a *Resync) about() (name, subject, account string) { return "resync", a.Account, a.Account }
@@ -129,7 +129,7 @@ func (a *ResyncChanged) foresee(context.Context, *Biller) ([]string, error) {
 // Replay tries again what waited for a cause to be mended: customers whose subscriptions could not be understood, and
 // reports that Stripe refused, whose windows are open. Of one account, or of all.
 type Replay struct {
-	Account string `json:"account,omitempty"` // empty: all
+	Account string `json:"-"` // empty: all
 
 	Customers int `json:"-"`
 	Reports   int `json:"-"`

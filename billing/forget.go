@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,7 +14,7 @@ import (
 // ErrActive is an account that cannot be forgotten: a subscription of it is live.
 var ErrActive = errors.New("the account has a live subscription: cancel it at Stripe first, and wait until it is read (worker sync)")
 
-// Forgotten says what Forget took away. Everything else stays: periods, units, reports, invoices and late usage, under
+// Forgotten says what a Forget took away. Everything else stays: periods, units, reports, invoices and late usage, under
 // the new name.
 type Forgotten struct {
 	Name      string `json:"name"`      // what the account is called from now on
@@ -28,29 +29,42 @@ type Forgotten struct {
 // is a number, its address, the answers of its idempotency keys, and the texts of its webhook events and findings go.
 // Rows of the ledgers stay as they are; they know the account by number, and the customer by Stripe's id, which means
 // nothing once the customer is deleted at Stripe. A later call with the old id makes a new account. An account that does
-// not exist is usage.ErrNotFound, one with a live subscription ErrActive. It is one transaction.
-func (b *Biller) Forget(ctx context.Context, account string) (Forgotten, error) {
-	var f Forgotten
-	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
-		var id int64
-		var active bool
-		err := tx.QueryRow(ctx, `SELECT a.id, a.anchor IS NOT NULL AND (a.plan_until IS NULL OR a.plan_until > $2)
-			FROM weir.accounts a WHERE a.account = $1 FOR NO KEY UPDATE`, account, b.now()).Scan(&id, &active)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return usage.ErrNotFound
-		case err != nil:
-			return err
-		case active:
-			return ErrActive
-		}
-		f.Name = fmt.Sprintf("forgotten-%d", id)
-		return b.forget(ctx, tx, id, account, &f)
-	})
-	if err != nil {
-		return Forgotten{}, fmt.Errorf("forget an account: %w", err)
+// not exist is usage.ErrNotFound, one with a live subscription ErrActive.
+type Forget struct {
+	Account string `json:"-"`
+
+	Done Forgotten `json:"-"`
+}
+
+func (a *Forget) about() (name, subject, account string) {
+	if a.Done.Name != "" {
+		return "forget", "", a.Done.Name
 	}
-	return f, nil
+	return "forget", a.Account, a.Account
+}
+
+func (a *Forget) check(*Biller) error { return validAccount(a.Account) }
+
+func (a *Forget) apply(ctx context.Context, b *Biller, tx pgx.Tx, _ usage.By, now time.Time) (string, error) {
+	var id int64
+	var active bool
+	err := tx.QueryRow(ctx, `SELECT a.id, a.anchor IS NOT NULL AND (a.plan_until IS NULL OR a.plan_until > $2)
+		FROM weir.accounts a WHERE a.account = $1 FOR NO KEY UPDATE`, a.Account, now).Scan(&id, &active)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		err = usage.ErrNotFound
+	case err == nil && active:
+		err = ErrActive
+	case err == nil:
+		done := Forgotten{Name: fmt.Sprintf("forgotten-%d", id)}
+		if err = b.forget(ctx, tx, id, a.Account, &done); err == nil {
+			a.Done = done
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("forget an account: %w", err)
+	}
+	return "what said who it was is gone", nil
 }
 
 const forgottenText = "the account was forgotten"

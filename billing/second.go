@@ -41,7 +41,7 @@ func (b *Biller) Request(ctx context.Context, a Action, by usage.By) (int64, err
 	err := b.begin(ctx, func(tx pgx.Tx) error {
 		name, subject, account := a.about()
 		var err error
-		if id, err = usage.BeginAudit(ctx, tx, by, name, subject, a, b.now()); err != nil {
+		if id, err = usage.BeginAudit(ctx, tx, by, name, without(subject, account), a, b.now()); err != nil {
 			return err
 		}
 		return usage.EndAudit(ctx, tx, id, usage.ResultWaiting, "waits for a second person", account, b.now())
@@ -116,6 +116,14 @@ func actionOf(e *usage.Entry) (Action, error) {
 		}
 		if err := json.Unmarshal(e.Arguments, a); err != nil {
 			return nil, fmt.Errorf("read request %d: %w", e.ID, err)
+		}
+		switch a := a.(type) { // the log knows accounts by number
+		case *Adjust:
+			a.Account = e.Account
+		case *SetOverride:
+			a.Account = e.Account
+		case *SetSpendingCap:
+			a.Account = e.Account
 		}
 		return a, nil
 	}

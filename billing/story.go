@@ -54,7 +54,7 @@ func ReadStory(ctx context.Context, db usage.DB, account, kind string, from Stor
 		return nil, false, err
 	}
 	if from.At.IsZero() {
-		from.At = now.AddDate(1000, 0, 0)
+		from.At = now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1) // today's counters, and no period that has not begun
 	}
 	err = inSnapshot(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, storyQuery(kind), id, from.At, from.Ref, most+1)

@@ -129,7 +129,7 @@ func EndAudit(ctx context.Context, db DB, id int64, result, message, account str
 	return wrap(fmt.Sprintf("write the outcome of audit row %d", id), err)
 }
 
-const auditColumns = `w.id, w.at, w.wall, w.actor, w.way, w.action, w.subject, w.arguments, w.reason, coalesce(w.decides, 0), coalesce(a.account, ''),
+const auditColumns = `w.id, w.at, w.wall, w.actor, w.way, w.action, coalesce(nullif(w.subject, ''), a.account, ''), w.arguments, w.reason, coalesce(w.decides, 0), coalesce(a.account, ''),
 	coalesce(w.result, ''), coalesce(w.message, '') FROM weir.audit w LEFT JOIN weir.accounts a ON a.id = w.account_id`
 
 // ReadAudit reads one row; ErrNotFound when there is none. Within a transaction the row is locked until it ends, so

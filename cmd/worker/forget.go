@@ -5,12 +5,12 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/billing"
-	"github.com/weirhq/weir/usage"
 )
 
 type forgetCmd struct {
 	Account string `arg:"" help:"The account's id."`
 	Yes     bool   `help:"Do it: it cannot be undone."`
+	whyFlags
 }
 
 // Run takes away what says who an account was; what was counted and billed stays.
@@ -23,13 +23,11 @@ func (f *forgetCmd) Run(c *call) error {
 		return err
 	}
 	defer d.pool.Close()
-	done, err := d.biller.Forget(c.ctx, f.Account)
-	if errors.Is(err, billing.ErrActive) || errors.Is(err, usage.ErrNotFound) {
-		return usageError{err}
-	}
-	if err != nil {
+	action := billing.Forget{Account: f.Account}
+	if err := d.do(c.ctx, &action, f.by()); err != nil {
 		return err
 	}
+	done := action.Done
 	people := fmt.Sprintf("it is called %s from now on; %d addresses, %d answers and the texts of %d events and %d findings are gone",
 		done.Name, done.Contacts, done.Answers, done.Events, done.Findings)
 	if done.Customers > 0 {

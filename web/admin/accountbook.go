@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/usage"
@@ -59,7 +60,7 @@ func (a *Admin) bookNumber(w http.ResponseWriter, r *http.Request, who person) {
 	for _, x := range b.Rows {
 		row := bookRowView{"–", x.What, x.Detail, signed(x.Units)}
 		if x.At != nil {
-			row.At = instant(*x.At)
+			row.At = strings.TrimSuffix(instant(*x.At), ", 00:00:00")
 		}
 		v.Rows = append(v.Rows, row)
 	}

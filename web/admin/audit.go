@@ -111,9 +111,9 @@ type requestsView struct {
 
 type requestView struct {
 	auditRow
-	Until        string
-	Own          bool
-	Form, Reason string
+	Until       string
+	Own         bool
+	Form, Typed string
 }
 
 // requests shows what waits for a second person.
@@ -136,7 +136,7 @@ func (a *Admin) showRequests(w http.ResponseWriter, r *http.Request, who person,
 		x := requestView{auditRow: viewEntry(&open[i]), Until: instant(open[i].At.Add(billing.RequestLife)), Form: newFormID()}
 		x.Own = strings.EqualFold(strings.TrimSpace(open[i].Actor), who.Name)
 		if x.ID == id {
-			x.Reason = reason
+			x.Typed = reason
 		}
 		v.Rows = append(v.Rows, x)
 	}

@@ -192,6 +192,7 @@ func counterEvent(v *eventView, what string, d data) {
 		v.Text = d.text("cause") + ", node " + d.text("node")
 		return
 	}
+	v.At = strings.TrimSuffix(v.At, ", 23:59:59")
 	v.Title = count(d.n("used")) + " " + d.text("feature") + " used on " + d.text("day")
 	if d.n("overage") != 0 {
 		v.Level, v.Text = "over", count(d.n("overage"))+" of it overage"

@@ -1,0 +1,4 @@
+package admin
+
+// AccountPath is the address of an account's page.
+var AccountPath = accountPath
