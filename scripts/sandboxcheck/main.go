@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,12 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"crypto/rand"
-
 	"github.com/weirhq/weir/internal/sandbox"
 )
 
-func main() {
+func main() { os.Exit(run()) }
+
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	err := sandbox.Check(ctx, sandbox.Config{
@@ -25,13 +26,11 @@ func main() {
 		HTTP: &http.Client{Timeout: 30 * time.Second}, Lag: 15 * time.Minute, Poll: 10 * time.Second,
 	})
 	if err == nil {
-		return
+		return 0
 	}
 	fmt.Fprintln(os.Stderr, "sandbox-check:", err)
-	code := 1
 	if errors.Is(err, sandbox.ErrDiffers) {
-		code = 3
+		return 3
 	}
-	stop()
-	os.Exit(code) //nolint:forbidigo,gocritic // a program ends with a code
+	return 1
 }
