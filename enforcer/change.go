@@ -192,20 +192,9 @@ func (e *Enforcer) endNow(c *counter) {
 // share is no herd; where that can't be, it tries again as much later.
 func (e *Enforcer) refreshSoon(a *account) {
 	time.AfterFunc(time.Duration(e.jitter()*float64(refreshWithin)), func() {
-		if e.life.Err() != nil {
-			return
-		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.loading != nil {
-			return
-		}
-		l := &loading{account: a, done: make(chan struct{})}
-		if e.isAway() || !e.contacts.submit(l) {
+		if e.life.Err() == nil && (e.isAway() || !e.contacts.refresh(a)) {
 			e.refreshSoon(a)
-			return
 		}
-		a.loading = l
 	})
 }
 

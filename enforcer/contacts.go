@@ -12,7 +12,7 @@ import (
 
 const (
 	contactBatch = 128    // accounts in one statement
-	contactQueue = 16_384 // accounts that wait to be loaded; calls for one more are unavailable
+	contactQueue = 16_384 // accounts that wait to be loaded, of either kind; calls for one more are unavailable
 )
 
 // contacts sends first contacts, one statement at a time. What gathers while it is in flight goes in the next one.
@@ -20,7 +20,8 @@ type contacts struct {
 	e *Enforcer
 
 	mu      sync.Mutex
-	waiting []*loading
+	waiting []*loading // with callers
+	later   []*account // known ones whose next period is wanted; they take the room that callers leave
 	running bool
 }
 
@@ -28,28 +29,64 @@ type contacts struct {
 func (x *contacts) submit(l *loading) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(x.waiting) >= contactQueue || (!x.running && !x.e.spawn(x.run)) {
+	if len(x.waiting) >= contactQueue || !x.started() {
 		return false
 	}
-	x.running = true
 	x.waiting = append(x.waiting, l)
 	return true
+}
+
+// refresh queues an account to be read again, as submit does.
+func (x *contacts) refresh(a *account) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.later) >= contactQueue || !x.started() {
+		return false
+	}
+	x.later = append(x.later, a)
+	return true
+}
+
+// started sees to it that run is under way. The caller holds mu.
+func (x *contacts) started() bool {
+	x.running = x.running || x.e.spawn(x.run)
+	return x.running
 }
 
 // run sends until nothing waits.
 func (x *contacts) run() {
 	for {
-		x.mu.Lock()
-		n := min(len(x.waiting), contactBatch)
-		batch := x.waiting[:n:n]
-		x.waiting = x.waiting[n:]
-		x.running = n > 0
-		x.mu.Unlock()
-		if n == 0 {
+		batch, more := x.take()
+		if len(batch) > 0 {
+			x.load(batch)
+		} else if !more {
 			return
 		}
-		x.load(batch)
 	}
+}
+
+// take returns the next batch, and reports whether anything had waited. An account that is being loaded already needs
+// no second look.
+func (x *contacts) take() (batch []*loading, more bool) {
+	x.mu.Lock()
+	n := min(len(x.waiting), contactBatch)
+	batch = x.waiting[:n:n]
+	x.waiting = x.waiting[n:]
+	rest := min(len(x.later), contactBatch-n)
+	later := x.later[:rest:rest]
+	x.later = x.later[rest:]
+	more = n+rest > 0
+	x.running = more
+	x.mu.Unlock()
+	for _, a := range later {
+		a.mu.Lock()
+		if a.loading == nil {
+			a.loading = &loading{account: a, done: make(chan struct{})}
+			batch = append(batch, a.loading)
+		}
+		a.mu.Unlock()
+	}
+	return batch, more
 }
 
 // load runs first contacts. It goes on when their callers have left: the next ones find the accounts. A batch that the

@@ -82,3 +82,28 @@ func TestAFullQueueOfFirstContactsIsUnavailable(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, d.Allowed)
 }
+
+// Accounts whose next period is wanted, as many as a boundary leaves behind, hold no caller up.
+func TestCallersGoBeforeAccountsThatAreReadAgain(t *testing.T) {
+	t.Parallel()
+	e := startHere(t, schematest.Pool(t), idlePlans)
+	x := e.contacts
+	x.running = true // nothing is sent here
+	for i := range contactBatch + 2 {
+		require.True(t, x.refresh(e.accountOf(fmt.Sprint("known ", i))))
+	}
+	busy := e.accountOf("known 3")
+	busy.loading = &loading{account: busy}
+	caller := &loading{account: e.accountOf("new"), feature: "events", done: make(chan struct{})}
+	require.True(t, x.submit(caller))
+	batch, more := x.take()
+	require.True(t, more)
+	require.Same(t, caller, batch[0])
+	require.Len(t, batch, contactBatch-1, "a caller's, and all that fit but the one that is loaded already")
+	batch, more = x.take()
+	require.True(t, more)
+	require.Len(t, batch, 3)
+	_, more = x.take()
+	require.False(t, more)
+	require.False(t, x.running)
+}

@@ -71,7 +71,7 @@ BEGIN
     SELECT array_agg(o.key), array_agg(o.units), array_agg(t.used), array_agg(t.free), array_agg(t.overage), array_agg(t.adjusted)
     INTO a.keys, a.others, a.folded, a.free, a.overage, a.adjusted
     FROM (SELECT n.key, sum(n.upto)::bigint AS units
-          FROM (SELECT u.key, max(u.upto) AS upto, bool_or(u.asked) AS asked
+          FROM (SELECT u.key, greatest(0, max(u.upto)) AS upto, bool_or(u.asked) AS asked
                 FROM (SELECT x.k AS key, NULL::bigint AS node, 0::bigint AS upto, true AS asked FROM unnest(v_all) AS x(k)
                       UNION ALL
                       SELECT d.key, d.node, d.used, false FROM unnest(v_all) AS x(k)
