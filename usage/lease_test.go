@@ -96,10 +96,11 @@ func TestNobodySpeculatesAfterARecall(t *testing.T) {
 	w.ask(b, call(k, 0, 1))
 	require.EqualValues(t, 70, w.ask(a, call(k, 0, 70)).Got)
 	require.False(t, w.strictWindow(k.Key))
+	before := w.number("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 	require.True(t, w.ask(a, call(k, 1, 6)).Others)
-	require.True(t, w.strictWindow(k.Key))
-	require.EqualValues(t, 1, w.number(`SELECT count(*) FROM weir.quotas WHERE key = $1 AND strict_until > clock_timestamp() + interval '250 ms'`, k.Key),
-		"longer than the wait of 250 ms")
+	until := w.number("SELECT (extract(epoch FROM strict_until) * 1000)::bigint FROM weir.quotas WHERE key = $1", k.Key)
+	require.Greater(t, until, before+250, "longer than the wait of 250 ms")
+	w.exec("UPDATE weir.quotas SET strict_until = clock_timestamp() + interval '1 minute' WHERE key = $1", k.Key) // whatever this machine takes
 	require.EqualValues(t, 0, w.ask(b, usage.LeaseCall{Key: k.Key, Ver: 1, Want: 1000}).Got, "no extension")
 	r := w.ask(b, usage.LeaseCall{Key: k.Key, Ver: 2, Units: 1, Want: 1000, Waiting: 2})
 	require.EqualValues(t, 2, r.Got, "only what callers wait for")
