@@ -51,7 +51,7 @@ test-edge: setup ## Run the tests at the edge: browser, mail, nginx, PgBouncer, 
 
 .PHONY: bench
 bench: setup ## The table of targets beside the peers (ARGS="-only hot -rounds 9")
-	cd bench && go run . $(ARGS)
+	cd bench && go run -tags weirbench . $(ARGS)
 
 .PHONY: microbench
 microbench: setup ## Run the Go benchmarks (BENCH=regexp BENCHTIME=1s; compare runs with benchstat)
