@@ -237,7 +237,7 @@ func openSegments(ctx context.Context, db execer, period int64, customer string,
 	if err != nil {
 		return fmt.Errorf("open segments: %w", err)
 	}
-	if _, err := db.Exec(ctx, "SELECT weir.open_segments($1, $2, $3, $4)", period, customer, now, text); err != nil {
+	if _, err := db.Exec(ctx, "SELECT weir.open_segments($1, $2, $3, $4::text::jsonb)", period, customer, now, string(text)); err != nil {
 		return fmt.Errorf("open segments: %w", err)
 	}
 	return nil
