@@ -61,7 +61,7 @@ func (a *ReleaseLate) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usage.
 			return "", err
 		}
 	}
-	message := ""
+	var message string
 	switch {
 	case a.Policy == "forgive":
 		message = fmt.Sprintf("%s units of late usage are written off", grouped(count))

@@ -312,6 +312,9 @@ func (a *PushPlans) run(ctx context.Context, _ *Biller, _ usage.By) (string, err
 }
 
 func (a *PushPlans) foresee(context.Context, *Biller) ([]string, error) {
+	if len(a.Steps) == 0 {
+		return nil, errors.New("nothing is to be made at Stripe")
+	}
 	var lines []string
 	for _, s := range a.Steps {
 		lines = append(lines, s.Text)

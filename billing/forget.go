@@ -37,10 +37,11 @@ type Forget struct {
 }
 
 func (a *Forget) about() (name, subject, account string) {
+	account = a.Account
 	if a.Done.Name != "" {
-		return "forget", "", a.Done.Name
+		account = a.Done.Name
 	}
-	return "forget", a.Account, a.Account
+	return "forget", account, account
 }
 
 func (a *Forget) check(*Biller) error { return validAccount(a.Account) }
