@@ -147,8 +147,15 @@ func (e *Enforcer) Meter(account, feature string) *Meter {
 // Negative units are refused.
 func (m *Meter) Take(units int64) bool {
 	c := m.slot.cur.Load()
-	if c == nil || m.clock.business.Load() >= c.until.Load() {
-		return m.shut(c, units)
+	if c == nil {
+		return m.takeSlow(units)
+	}
+	if now := m.clock.business.Load(); now >= c.until.Load() {
+		// Shut: what is remembered answers, or the long way.
+		if r := c.refusal.Load(); r != nil && r.firm && units > r.bound && m.clock.mono.Load() < r.until && now < c.end.Load() {
+			return false
+		}
+		return m.takeSlow(units)
 	}
 	if units != 1 {
 		return m.takeMany(c, units)
@@ -172,17 +179,6 @@ func (m *Meter) Take(units int64) bool {
 
 func (m *Meter) alarmed(c *counter, after uint64) bool {
 	return m.e.alarmed(c, after) || m.takeSlow(1)
-}
-
-// shut answers while the fast path is shut: from what is remembered, or the long way.
-func (m *Meter) shut(c *counter, units int64) bool {
-	if c != nil {
-		r := c.refusal.Load()
-		if r != nil && r.firm && units > r.bound && m.clock.mono.Load() < r.until && m.clock.business.Load() < c.end.Load() {
-			return false
-		}
-	}
-	return m.takeSlow(units)
 }
 
 // takeMany is Take for more than one unit: an add could take what there is and leave the call short. So it is where cells
