@@ -218,3 +218,22 @@ func TestADraftBillsNothing(t *testing.T) {
 	w.finish()
 	require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
 }
+
+// An invoice from the middle of a window may show the window's line with nothing on it yet: it makes nothing final.
+func TestAnInvoiceFromBeforeTheWindowsEndMakesNothingFinal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	w.toEnd()
+	end := start.AddDate(0, 1, 0)
+	w.advance(end.Add(40*time.Minute), 10*time.Minute)
+	require.Equal(t, book{Overage: 40, Pending: 40}, w.book(key))
+	w.exec(`INSERT INTO weir.invoices (invoice, customer, livemode, subscription, status, billing_reason, currency, created, read, seen_at)
+		SELECT 'in_early', $1, false, s.subscription, 'paid', 'subscription_update', 'usd', $2, 1, $2 FROM weir.segments s WHERE s.key = $3`, customer, start.Add(5*day), key)
+	w.exec(`INSERT INTO weir.invoice_lines (line, invoice, subscription, item, price, meter, quantity, amount, starts, ends)
+		SELECT 'il_early', 'in_early', s.subscription, s.item, s.price, s.meter, 0, 0, $1, $2 FROM weir.segments s WHERE s.key = $3`, start, end, key)
+	w.exec("SELECT weir.settle_invoice('in_early', $1)", w.sim.Now())
+	require.Equal(t, book{Overage: 40, Pending: 40}, w.book(key))
+	w.finish()
+	require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
+}
