@@ -143,35 +143,42 @@ func (a *UnmapCustomer) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usag
 	return "unmapped from " + customer + ": what is counted from now on is on nobody's invoice", loseCustomer(ctx, tx, id, "it was unmapped from its customer "+customer, now)
 }
 
-// ClearFinding closes an open finding that a person has settled. One that is found again opens again.
+// ClearFinding closes an open finding that a person has settled. What is found again opens again, as another one.
 type ClearFinding struct {
-	Kind    string `json:"kind"`
-	Subject string `json:"subject"`
+	ID int64 `json:"id"`
 
-	account string
+	account string // whom it is about, once it was found
 }
 
 func (a *ClearFinding) about() (name, subject, account string) {
-	return "clear finding", a.Kind + " " + a.Subject, a.account
+	return "clear finding", "finding " + units(a.ID), a.account
 }
 
-func (a *ClearFinding) check(*Biller) error {
-	if a.Kind == "" || a.Subject == "" || len(a.Kind)+len(a.Subject) > 400 {
-		return errors.New("which finding is meant is not said")
+func (a *ClearFinding) check(*Biller) error { return nil }
+
+// find looks whom it is about.
+func (a *ClearFinding) find(ctx context.Context, tx pgx.Tx) error {
+	f, err := readFinding(ctx, tx, a.ID)
+	if err != nil {
+		return fmt.Errorf("clear finding %d: %w", a.ID, err)
 	}
+	a.account = f.Account
 	return nil
 }
 
 func (a *ClearFinding) apply(ctx context.Context, _ *Biller, tx pgx.Tx, by usage.By, now time.Time) (string, error) {
-	err := tx.QueryRow(ctx, `UPDATE weir.findings f SET cleared_at = $3, cleared_by = $4 WHERE f.kind = $1 AND f.subject = $2 AND f.cleared_at IS NULL
-		RETURNING coalesce((SELECT x.account FROM weir.accounts x WHERE x.id = f.account_id), '')`, a.Kind, a.Subject, now, by.Actor).Scan(&a.account)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return "", fmt.Errorf("clear finding: no %s of %s is open: %w", a.Kind, a.Subject, usage.ErrNotFound)
+	if err := a.find(ctx, tx); err != nil {
+		return "", err
+	}
+	var kind string
+	err := tx.QueryRow(ctx, "UPDATE weir.findings SET cleared_at = $2, cleared_by = $3 WHERE id = $1 AND cleared_at IS NULL RETURNING kind", a.ID, now, by.Actor).Scan(&kind)
+	if errors.Is(err, pgx.ErrNoRows) { // somebody was quicker
+		err = usage.ErrNotFound
 	}
 	if err != nil {
-		return "", fmt.Errorf("clear finding: %w", err)
+		return "", fmt.Errorf("clear finding %d: %w", a.ID, err)
 	}
-	return "the finding is cleared; it opens again where it is found again", nil
+	return kind + " is cleared; what is found again opens again", nil
 }
 
 // GiveUpNode stops waiting for a reaped node whose journal is lost: what it had not flushed is gone.

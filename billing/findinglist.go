@@ -2,6 +2,7 @@ package billing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -39,6 +40,30 @@ func FindingRows(ctx context.Context, db usage.DB, kind string, after int64, mos
 		return nil, fmt.Errorf("list findings: %w", err)
 	}
 	return all, nil
+}
+
+// ReadFinding reads an open finding. One that is not there, or is cleared, is usage.ErrNotFound.
+func ReadFinding(ctx context.Context, db usage.DB, id int64) (FindingRow, error) {
+	var f FindingRow
+	err := inSnapshot(ctx, db, func(tx pgx.Tx) (err error) {
+		f, err = readFinding(ctx, tx, id)
+		return err
+	})
+	if err != nil {
+		return FindingRow{}, fmt.Errorf("read finding %d: %w", id, err)
+	}
+	return f, nil
+}
+
+func readFinding(ctx context.Context, tx pgx.Tx, id int64) (FindingRow, error) {
+	f := FindingRow{ID: id}
+	err := tx.QueryRow(ctx, `SELECT f.kind, f.subject, coalesce(a.account, ''), f.message, f.since, f.seen_at, f.times
+		FROM weir.findings f LEFT JOIN weir.accounts a ON a.id = f.account_id WHERE f.id = $1 AND f.cleared_at IS NULL`, id).
+		Scan(&f.Kind, &f.Subject, &f.Account, &f.Message, &f.Since, &f.SeenAt, &f.Times)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return f, usage.ErrNotFound
+	}
+	return f, err
 }
 
 // FindingKinds lists the kinds of open findings, the one that has been open longest first, at most 50.

@@ -58,6 +58,9 @@ type actView struct {
 	Second                        bool // another person decides
 	Danger                        bool
 	FormKey                       string
+	Section, Said                 string // where it belongs, and where it is told afterwards
+	About                         string // what is to be acted upon
+	Back                          string // what Path is called; empty: Name
 }
 
 // action shows an action's empty form; what the address says of its fields is filled in.
@@ -91,6 +94,12 @@ func (a *Admin) act(w http.ResponseWriter, r *http.Request, who person) {
 		return
 	}
 	action, fine := f.read(account, v.Fields, in)
+	a.acting(w, r, who, v, action, fine)
+}
+
+// acting goes on with an action that was sent: it shows what was wrong with its fields, previews it, or does it.
+func (a *Admin) acting(w http.ResponseWriter, r *http.Request, who person, v *actView, action billing.Action, fine bool) {
+	in := r.PostForm
 	v.Reason = strings.TrimSpace(in.Get("reason"))
 	v.ReasonError = reasonFault(v.Reason)
 	if in.Get("step") == "change" {
@@ -119,6 +128,7 @@ func (a *Admin) act(w http.ResponseWriter, r *http.Request, who person) {
 		a.carryOut(ctx, w, r, who, v, action, by)
 		return
 	}
+	var err error
 	v.Preview, err = a.cfg.Biller.Preview(ctx, action, by)
 	if err != nil {
 		a.refused(w, r, who, v, err)
@@ -129,7 +139,7 @@ func (a *Admin) act(w http.ResponseWriter, r *http.Request, who person) {
 }
 
 func (a *Admin) carryOut(ctx context.Context, w http.ResponseWriter, r *http.Request, who person, v *actView, action billing.Action, by usage.By) {
-	said := v.Title + ": done. It is in the story below."
+	said := v.Title + ": done. " + v.Said
 	var err error
 	if v.Second {
 		_, err = a.cfg.Biller.Request(ctx, action, by)
@@ -162,7 +172,7 @@ func (a *Admin) showAct(w http.ResponseWriter, r *http.Request, who person, stat
 	if status == http.StatusUnprocessableEntity || v.Form == "" {
 		v.Form = newFormID() // the one before may have been used up
 	}
-	a.render(w, r, who, status, "action.html", view{Title: v.Title + " – " + v.Name, Section: "accounts", Page: v})
+	a.render(w, r, who, status, "action.html", view{Title: v.Title + " – " + v.Name, Section: v.Section, Page: v})
 }
 
 // actPage makes an action's form for an account, with values from the address or the form that was sent.
@@ -181,7 +191,7 @@ func (a *Admin) actPage(ctx context.Context, f form, account string, in url.Valu
 	path := accountPath(account)
 	v := &actView{
 		Name: account, Path: path, Self: path + "/do/" + f.name, Title: f.title, Text: f.text, Danger: f.danger,
-		Second: a.cfg.SecondPerson && f.money, Fields: f.fields(&facts{head, s, in}), Form: in.Get("form"),
+		Second: a.cfg.SecondPerson && f.money, Fields: f.fields(&facts{head, s, in}), Form: in.Get("form"), Section: "accounts", Said: "It is in the story below.",
 	}
 	for i := range v.Fields {
 		x := &v.Fields[i]

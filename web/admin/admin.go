@@ -111,6 +111,7 @@ func (a *Admin) routes() {
 	a.get("GET /admin/held", a.held)
 	a.get("GET /admin/nodes", a.nodes)
 	a.get("GET /admin/nodes/{node}", a.node)
+	a.itemRoutes()
 	a.bookRoutes()
 	a.jobRoutes()
 	a.accountRoutes()

@@ -32,6 +32,7 @@ type kindView struct {
 type findingView struct {
 	Kind, Title, Rule, Next, Message, Subject, Account, Since, Seen string
 	Times                                                           int64
+	Clear                                                           string // where it is cleared
 }
 
 // findings lists what waits for a person: each with its cause, the rule that applies, and what to do.
@@ -63,7 +64,7 @@ func (a *Admin) findings(w http.ResponseWriter, r *http.Request, who person) {
 	for i := range rows {
 		f := &rows[i]
 		m := a.remedy(f.Kind)
-		v.Rows = append(v.Rows, findingView{f.Kind, m.Title, m.Rule, m.Next, f.Message, f.Subject, f.Account, instant(f.Since), instant(f.SeenAt), f.Times})
+		v.Rows = append(v.Rows, findingView{f.Kind, m.Title, m.Rule, m.Next, f.Message, f.Subject, f.Account, instant(f.Since), instant(f.SeenAt), f.Times, "/admin/findings/" + strconv.FormatInt(f.ID, 10) + "/clear"})
 	}
 	a.render(w, r, who, http.StatusOK, "findings.html", view{Title: "Findings", Section: "findings", Page: v})
 }

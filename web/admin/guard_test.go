@@ -60,7 +60,9 @@ func TestALoginOpensASession(t *testing.T) {
 	require.NotContains(t, cookie, "Secure", "it came over plain http")
 	require.Contains(t, w.browser().post("/admin/login", form, "X-Forwarded-Proto", "https").header.Get("Set-Cookie"), "Secure")
 	require.Contains(t, v.page("/admin/"), "Ada Ärger")
-	for _, next := range []string{"https://evil.example", "//evil.example", "/adminx", "javascript:alert(1)", "/usage/x"} {
+	for _, next := range []string{"https://evil.example", "//evil.example", "/adminx", "javascript:alert(1)", "/usage/x",
+		`/admin/../\evil.example`, `/admin/..\evil.example`, "/admin/..//evil.example", "/admin/../usage/x", "/admin/./../x", "/admin//x", "/admin/\t/x", "/admin/login", "/admin/logout?x=1",
+	} {
 		form.Set("next", next)
 		require.Equal(t, "/admin/", w.browser().post("/admin/login", form).header.Get("Location"), next)
 	}

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,9 +114,13 @@ func (a *Admin) logout(w http.ResponseWriter, r *http.Request, _ person) {
 	http.Redirect(w, r, "/admin/", http.StatusSeeOther)
 }
 
-// ownPath is where a login leads: back into the admin, never elsewhere.
+// ownPath is where a login leads: back to a page of the admin, never elsewhere. A path that a redirect or a browser would
+// write another way is none of ours: of /admin/../\evil.example both make an address of another host.
 func ownPath(s string) string {
-	if s == "/admin" || strings.HasPrefix(s, "/admin/") {
+	p, _, _ := strings.Cut(s, "?")
+	switch {
+	case strings.ContainsAny(s, "\\\t\r\n"), path.Clean(p) != strings.TrimSuffix(p, "/"), p == "/admin/login", p == "/admin/logout":
+	case p == "/admin", strings.HasPrefix(p, "/admin/"):
 		return s
 	}
 	return "/admin/"

@@ -20,6 +20,7 @@ type nodeView struct {
 	ID                                                            int64
 	Path, Name, Version, State, Level, Silent, Behind, Sealed     string
 	Pending, Leases, Holds, Heartbeat, Applied, Started, WhatNext string
+	GiveUp                                                        string // where it can be given up; empty: it can't
 }
 
 func nodePath(id int64) string { return "/admin/nodes/" + strconv.FormatInt(id, 10) }
@@ -33,7 +34,10 @@ func nodeOf(n *usage.NodeSheet, leaseTime time.Duration, counted int64) nodeView
 	switch {
 	case n.State == "reaped" || n.State == "reaping":
 		v.Level = "full"
-		v.WhatNext = "It is gone, and its journal was not recovered. Start an enforcer, or a worker, on the journal's folder; if the folder is lost: worker nodes give-up " + strconv.FormatInt(n.ID, 10) + "."
+		v.WhatNext = "It is gone, and its journal was not recovered. Start an enforcer, or a worker, on the journal's folder; if the folder is lost, give it up."
+		if n.State == "reaped" {
+			v.GiveUp = v.Path + "/give-up"
+		}
 	case n.Lost(leaseTime):
 		v.Level, v.State = "full", "silent"
 		v.WhatNext = "It has been silent for longer than the lease time. Look whether the process hangs or is gone."
