@@ -221,7 +221,7 @@ func raiseRejected(ctx context.Context, tx pgx.Tx, report int64, message string,
 		return fmt.Errorf("read report %d: %w", report, err)
 	}
 	return raise(ctx, tx, finding{kind: "report_rejected", subject: units(report), account: account, message: fmt.Sprintf(
-		"Stripe refused report %d: %s. Mend the cause, then run worker late replay", report, message)}, now)
+		"Stripe refused report %d: %s. Mend the cause, then run worker replay", report, message)}, now)
 }
 
 // expire gives links that Stripe would find too old to a person.
