@@ -11,21 +11,21 @@ import (
 	"github.com/weirhq/weir/usage"
 )
 
-// actorFlags say who does something to the books, and why.
+// actorFlags say who decides something, and why.
 type actorFlags struct {
-	Reason string `required:"" placeholder:"TEXT" help:"Why; it goes into the ledger."`
+	Reason string `required:"" placeholder:"TEXT" help:"Why; the audit log keeps it, and the ledger where money moves."`
 	Actor  string `placeholder:"NAME" help:"On whose behalf. Default: the user who runs this."`
 }
 
 // by is who acts, for the audit log.
 func (a *actorFlags) by() (usage.By, error) {
 	if strings.TrimSpace(a.Reason) == "" {
-		return usage.By{}, usageError{errors.New("--reason is empty: the ledger keeps why this was done")}
+		return usage.By{}, usageError{errors.New("--reason is empty: the audit log keeps why this was done")}
 	}
 	return (&whyFlags{Why: a.Reason, Actor: a.Actor}).by(), nil
 }
 
-// whyFlags are actorFlags for what moves no money: a reason is asked for and may be left out.
+// whyFlags are actorFlags for what scripts run, and a worker does by itself sooner or later: a reason may be left out.
 type whyFlags struct {
 	Why   string `name:"reason" placeholder:"TEXT" help:"Why; it goes into the audit log."`
 	Actor string `placeholder:"NAME" help:"On whose behalf. Default: the user who runs this."`
@@ -134,17 +134,21 @@ func (o *overrideCmd) Run(c *call) error {
 type shadowCmd struct {
 	Account string `arg:"" help:"The account's id."`
 	Off     bool   `help:"End it: the account is refused again as its plan says."`
-	whyFlags
+	actorFlags
 }
 
 // Run puts an account into shadow mode, or takes it out.
 func (s *shadowCmd) Run(c *call) error {
+	by, err := s.by()
+	if err != nil {
+		return err
+	}
 	d, err := c.desk(nil)
 	if err != nil {
 		return err
 	}
 	defer d.pool.Close()
-	if _, err := d.biller.Do(c.ctx, &billing.SetShadow{Account: s.Account, On: !s.Off}, s.by()); err != nil {
+	if _, err := d.biller.Do(c.ctx, &billing.SetShadow{Account: s.Account, On: !s.Off}, by); err != nil {
 		return err
 	}
 	text := "%s is in shadow mode: nothing is refused; `worker usage shadow` prints what would have been"
@@ -157,12 +161,16 @@ func (s *shadowCmd) Run(c *call) error {
 type mapCmd struct {
 	Account  string `arg:"" help:"The account's id."`
 	Customer string `arg:"" help:"The customer's id at Stripe, cus_…"`
-	whyFlags
+	actorFlags
 	stripeFlags
 }
 
 // Run maps an account to a customer; what either was mapped to before is unmapped.
 func (m *mapCmd) Run(c *call) error {
+	by, err := m.by()
+	if err != nil {
+		return err
+	}
 	d, err := c.desk(&m.stripeFlags)
 	if err != nil {
 		return err
@@ -171,7 +179,7 @@ func (m *mapCmd) Run(c *call) error {
 	if m.key == "" {
 		return usageError{fmt.Errorf("map %q: %w: the mode of the key says whether the customer is a live one", m.Account, billing.ErrNoStripe)}
 	}
-	if err := d.do(c.ctx, &billing.MapCustomer{Account: m.Account, Customer: m.Customer}, m.by()); err != nil {
+	if err := d.do(c.ctx, &billing.MapCustomer{Account: m.Account, Customer: m.Customer}, by); err != nil {
 		return err
 	}
 	return c.print(map[string]string{"account": m.Account, "customer": m.Customer},

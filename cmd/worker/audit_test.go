@@ -58,7 +58,18 @@ func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	p.mustFail(exitUsage, append([]string{"nodes", "give-up"}, append(who, "42")...)...)
 	p.mustFail(exitUsage, append([]string{"late", "release"}, append(who, "--policy", "forgive", "7")...)...)
 	p.mustFail(exitUsage, append([]string{"adjust"}, append(who, "acme", "events", "--", "-4000")...)...)
-	p.do("replay") // who runs it, and that no reason was given
+	p.do("replay")                  // who runs it, and that no reason was given
+	for _, one := range [][]string{ // what a person decides says why
+		{"adjust", "acme", "events", "5"}, {"override", "--included", "60", "acme", "events"}, {"late", "release", "--policy", "forgive", "7"},
+		{"shadow", "acme"}, {"map", "acme", c.ID}, {"nodes", "give-up", "42"}, {"forget", "--yes", "acme"}, {"restored", "--go-on"},
+	} {
+		_, err := p.fails(exitUsage, one...)
+		require.ErrorContains(t, err, "--reason", one)
+		if one[0] != "restored" {
+			_, err = p.fails(exitUsage, append(one, "--reason", " ")...)
+			require.ErrorContains(t, err, "--reason is empty", one)
+		}
+	}
 	require.Equal(t, []string{
 		"cli ann adjust acme: done", "cli ann override acme: done", "cli ann shadow acme: done", "cli ann shadow acme: done", "cli ann map acme: done",
 		"cli ann settle acme: done", "cli ann resync acme: done", "cli ann resync all that changed: done", "cli ann replay : done", "cli ann resume restored: done",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/billing"
@@ -166,6 +167,9 @@ type restoredCmd struct {
 
 // Run stops reports after a restore, or lets them go on. A stop that remains is exit code 3.
 func (r *restoredCmd) Run(c *call) error {
+	if r.GoOn && strings.TrimSpace(r.Why) == "" {
+		return usageError{errors.New("--go-on needs --reason: the audit log keeps what was looked into")}
+	}
 	d, err := c.desk(nil)
 	if err != nil {
 		return err
@@ -198,5 +202,5 @@ func (r *restoredCmd) Run(c *call) error {
 	if err := c.print(out, table(rows)); err != nil {
 		return err
 	}
-	return findings{errors.New("reports to Stripe are stopped: a running worker compares every open window with its summary and then goes on; `worker restored --go-on` ends it by a person's word")}
+	return findings{errors.New("reports to Stripe are stopped: a running worker compares every open window with its summary and then goes on; `worker restored --go-on --reason …` ends it by a person's word")}
 }

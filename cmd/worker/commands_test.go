@@ -60,7 +60,7 @@ func TestCommandsOnAnAccount(t *testing.T) {
 	require.JSONEq(t, "[]", p.do("--json", "findings"))
 	require.JSONEq(t, "[]", p.do("--json", "nodes"))
 	require.JSONEq(t, "[]", p.do("--json", "late"))
-	_, err = p.fails(exitUsage, "nodes", "give-up", "42")
+	_, err = p.fails(exitUsage, "nodes", "give-up", "--reason", "its disk is lost", "42")
 	require.ErrorIs(t, err, usage.ErrNotFound)
 	p.mustFail(exitUsage, "late", "release", "7", "--policy", "forgive", "--reason", "x")
 	p.do("close-report", "--month", "2026-01")
@@ -74,14 +74,14 @@ func TestCommandsOnAnAccount(t *testing.T) {
 	out, err := p.fails(exitDisagree, "restored")
 	require.ErrorContains(t, err, "--go-on")
 	require.Contains(t, out, "restored")
-	require.Contains(t, p.do("restored", "--go-on"), "nothing holds up")
+	require.Contains(t, p.do("restored", "--go-on", "--reason", "it was no restore"), "nothing holds up")
 }
 
 func TestShadowModeIsReported(t *testing.T) {
 	t.Parallel()
 	p := newMigrated(t)
 	p.do("plans", "apply")
-	p.do("shadow", "acme")
+	p.do("shadow", "--reason", "a test", "acme")
 	require.Contains(t, p.do("usage", "shadow"), "nothing")
 	a := spend(t, p.env["DATABASE_URL"], "acme", 90)
 	require.True(t, a.Admitted())
@@ -104,7 +104,7 @@ func TestShadowModeIsReported(t *testing.T) {
 	require.Nil(t, all[0].Lost, "the plan has no price for them")
 
 	// An account that is billed: what it would pay.
-	p.do("shadow", "oak")
+	p.do("shadow", "--reason", "a test", "oak")
 	oak, err := usage.FindAccount(t.Context(), db, "oak", false, now)
 	require.NoError(t, err)
 	_, err = usage.ApplyPlan(t.Context(), db, oak, usage.PlanState{
@@ -121,10 +121,10 @@ func TestShadowModeIsReported(t *testing.T) {
 	require.EqualValues(t, 1_234, all[1].Billed)
 	require.Equal(t, "0.49", *all[1].Amount)
 	require.Contains(t, p.do("usage", "shadow"), "0.49 USD")
-	p.do("shadow", "--off", "oak")
-	p.do("shadow", "--off", "acme")
+	p.do("shadow", "--off", "--reason", "a test", "oak")
+	p.do("shadow", "--off", "--reason", "a test", "acme")
 	require.JSONEq(t, "[]", p.do("--json", "usage", "shadow"))
-	p.mustFail(exitFailed, "shadow", "--off", "nobody")
+	p.mustFail(exitFailed, "shadow", "--off", "--reason", "a test", "nobody")
 }
 
 func TestTheAdminRoutesNeedTheToken(t *testing.T) {

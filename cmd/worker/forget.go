@@ -10,7 +10,7 @@ import (
 type forgetCmd struct {
 	Account string `arg:"" help:"The account's id."`
 	Yes     bool   `help:"Do it: it cannot be undone."`
-	whyFlags
+	actorFlags
 }
 
 // Run takes away what says who an account was; what was counted and billed stays.
@@ -18,13 +18,17 @@ func (f *forgetCmd) Run(c *call) error {
 	if !f.Yes {
 		return usageError{errors.New("forgetting cannot be undone: say --yes. Amounts, reports and invoices stay; the id, addresses and texts go (docs/operations.md)")}
 	}
+	by, err := f.by()
+	if err != nil {
+		return err
+	}
 	d, err := c.desk(nil)
 	if err != nil {
 		return err
 	}
 	defer d.pool.Close()
 	action := billing.Forget{Account: f.Account}
-	if err := d.do(c.ctx, &action, f.by()); err != nil {
+	if err := d.do(c.ctx, &action, by); err != nil {
 		return err
 	}
 	done := action.Done

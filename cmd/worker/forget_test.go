@@ -29,18 +29,18 @@ func TestAForgottenAccountKeepsItsAmounts(t *testing.T) {
 	before := totals(p, who)
 
 	p.sql("UPDATE weir.accounts SET plan = 'pro', anchor = now()")
-	_, err := p.fails(exitUsage, "forget", "--yes", who)
+	_, err := p.fails(exitUsage, "forget", "--reason", "they asked for it", "--yes", who)
 	require.ErrorContains(t, err, "live subscription")
 	p.sql("UPDATE weir.accounts SET plan_until = now() - interval '1 second'")
-	_, err = p.fails(exitUsage, "forget", who)
+	_, err = p.fails(exitUsage, "forget", "--reason", "they asked for it", who)
 	require.ErrorContains(t, err, "--yes")
 
 	var done billing.Forgotten
-	require.NoError(t, json.Unmarshal([]byte(p.do("--json", "forget", "--yes", who)), &done))
+	require.NoError(t, json.Unmarshal([]byte(p.do("--json", "forget", "--reason", "they asked for it", "--yes", who)), &done))
 	require.Equal(t, billing.Forgotten{Name: done.Name, Contacts: 1, Answers: 1, Events: 1, Findings: 1, Customers: 1}, done)
 	require.Equal(t, before, totals(p, done.Name), "no unit has moved")
 	p.mustFail(exitFailed, "usage", "show", who)
-	p.mustFail(exitUsage, "forget", "--yes", who)
+	p.mustFail(exitUsage, "forget", "--reason", "they asked for it", "--yes", who)
 
 	for _, name := range planted(p) {
 		require.Contains(t, []string{"audit", "adjustments", "mapping_log", "plan_log"}, name, "a table that is no append-only ledger still says who it was")

@@ -46,17 +46,21 @@ func (nodesListCmd) Run(c *call) error {
 
 type nodesGiveUpCmd struct {
 	Node int64 `arg:"" help:"The node's id."`
-	whyFlags
+	actorFlags
 }
 
 // Run gives a reaped node up.
 func (g *nodesGiveUpCmd) Run(c *call) error {
+	by, err := g.by()
+	if err != nil {
+		return err
+	}
 	d, err := c.desk(nil)
 	if err != nil {
 		return err
 	}
 	defer d.pool.Close()
-	if err := d.do(c.ctx, &billing.GiveUpNode{Node: g.Node}, g.by()); err != nil {
+	if err := d.do(c.ctx, &billing.GiveUpNode{Node: g.Node}, by); err != nil {
 		return err
 	}
 	return c.print(map[string]int64{"given_up": g.Node}, line("node %d is given up: what it flushed counts, what its journal may still hold does not", g.Node))

@@ -37,7 +37,7 @@ func TestNoSecretIsShown(t *testing.T) {
 	}
 	// Stripe does not know the key.
 	for _, args := range [][]string{
-		{"plans", "check"}, {"plans", "push", "--yes"}, {"doctor"}, {"sync"}, {"sync", "acme"}, {"reconcile"}, {"settle", "acme"}, {"map", "acme", "cus_1"},
+		{"plans", "check"}, {"plans", "push", "--yes"}, {"doctor"}, {"sync"}, {"sync", "acme"}, {"reconcile"}, {"settle", "acme"}, {"map", "--reason", "a test", "acme", "cus_1"},
 		{"findings"}, {"usage", "show", "acme"}, {"link", "acme"}, {"version"}, {"nonsense"}, {"plans", "apply"},
 	} {
 		try(args...)

@@ -22,7 +22,7 @@ func TestJobsAndCallsToStripeAreSpans(t *testing.T) {
 	customer, err := p.api.Customers.New(&stripe.CustomerParams{Metadata: map[string]string{"account_id": "planted-account"}})
 	require.NoError(t, err)
 	s := p.serve()
-	p.do("map", "planted-account", customer.ID)
+	p.do("map", "--reason", "a test", "planted-account", customer.ID)
 	a := spend(t, p.env["DATABASE_URL"], "planted-account", 7)
 	require.True(t, a.Admitted())
 	for _, job := range []string{"river.work/flush", "river.work/sync_subscription"} {
