@@ -105,6 +105,26 @@ func TestTheAdminsLateUsageIsDecided(t *testing.T) {
 	require.Equal(t, "late release", o.newest().Action, "nothing was stored")
 }
 
+func TestTheAdminsFindingAndNodeAreSettled(t *testing.T) {
+	o := busy(t)
+	b := o.signIn(1280, 1000)
+	b.load(o.url + "/admin/findings?kind=report_rejected")
+	b.do(chromedp.Click(chromedp.CSS(`.finding a[href$="/clear"]`)), chromedp.WaitVisible(chromedp.CSS("#f-reason")))
+	b.confirm("admin-do-clear", "their support has mended it")
+	require.Equal(t, "clear finding", o.newest().Action)
+	require.Zero(t, value[int](b, `document.querySelectorAll(".finding").length`))
+	b.load(o.url + "/admin/nodes")
+	value[bool](b, `([...document.querySelectorAll("tbody tr")].find(e => e.textContent.includes("reaped")).querySelector("a").click(), true)`)
+	b.do(chromedp.WaitVisible(chromedp.CSS(`a[href$="/give-up"]`)))
+	b.shoot("admin-node-reaped")
+	b.do(chromedp.Click(chromedp.CSS(`a[href$="/give-up"]`)), chromedp.WaitVisible(chromedp.CSS("#f-reason")))
+	b.confirm("admin-do-give-up", "its disk is lost")
+	e := o.newest()
+	require.Equal(t, []string{"Ada Byron", usage.WayAdmin, "give up node", usage.ResultDone}, []string{e.Actor, e.Way, e.Action, e.Result})
+	require.Contains(t, b.text("main"), "given_up")
+	b.quiet()
+}
+
 func TestTheAdminsAccountOnAPhone(t *testing.T) {
 	o := busy(t)
 	b := o.signIn(390, 844, noScript())
