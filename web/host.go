@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
@@ -145,7 +146,10 @@ func (p *Pages) accountContact(w http.ResponseWriter, r *http.Request) {
 	if !readBody(w, r, &body) {
 		return
 	}
-	by := usage.By{Actor: "host", Way: usage.WayAPI, Reason: "the host sets it"}
+	by, ok := ByHost(w, r, "the host sets it")
+	if !ok {
+		return
+	}
 	_, err := p.biller.Do(r.Context(), &billing.SetContact{Account: account, Email: body.Email}, by)
 	if billing.IsPermanent(err) {
 		invalid(w, "email is one bare address such as billing@example.com, or empty to forget it.")
@@ -156,4 +160,16 @@ func (p *Pages) accountContact(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// ByHost is who acts by one of the host's routes: the headers Weir-Actor and Weir-Reason may say on whose behalf and why;
+// without the one it is the host, without the other the reason given here. Headers that the audit log can't keep are
+// answered 400, and nothing is to be done.
+func ByHost(w http.ResponseWriter, r *http.Request, reason string) (by usage.By, ok bool) {
+	by = usage.By{Actor: cmp.Or(r.Header.Get("Weir-Actor"), "host"), Way: usage.WayAPI, Reason: cmp.Or(r.Header.Get("Weir-Reason"), reason)}
+	if by.Check() != nil {
+		invalid(w, "Weir-Actor takes up to 255 bytes of UTF-8, Weir-Reason up to 1,000. Nothing was changed.")
+		return by, false
+	}
+	return by, true
 }

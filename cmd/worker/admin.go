@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/internal/edge/problem"
 	"github.com/weirhq/weir/internal/settings"
 	"github.com/weirhq/weir/usage"
+	"github.com/weirhq/weir/web"
 )
 
 // adminFlags hold the token of the routes that change something.
@@ -79,10 +80,14 @@ func (a *admin) guard(h http.HandlerFunc) http.Handler {
 // settle reports all that is counted for an account. 200: Stripe has it. 202: some of it has to wait, and the call is to
 // be made again before the subscription is changed.
 func (a *admin) settle(w http.ResponseWriter, r *http.Request) {
+	by, ok := web.ByHost(w, r, "the host asked for it")
+	if !ok {
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), settleTime)
 	defer cancel()
 	action := billing.Settle{Account: r.PathValue("account")}
-	if _, err := a.biller.Do(ctx, &action, byHost(r, "the host asked for it")); err != nil {
+	if _, err := a.biller.Do(ctx, &action, by); err != nil {
 		a.fail(w, err)
 		return
 	}
@@ -103,18 +108,6 @@ func (a *admin) settle(w http.ResponseWriter, r *http.Request) {
 	reply(w, status, answer)
 }
 
-// byHost is who acts by the host's routes: the host may say on whose behalf and why.
-func byHost(r *http.Request, reason string) usage.By {
-	by := usage.By{Actor: r.Header.Get("Weir-Actor"), Way: usage.WayAPI, Reason: r.Header.Get("Weir-Reason")}
-	if by.Actor == "" {
-		by.Actor = "host"
-	}
-	if by.Reason == "" {
-		by.Reason = reason
-	}
-	return by
-}
-
 // link maps an account to the customer in the body.
 func (a *admin) link(w http.ResponseWriter, r *http.Request) {
 	var body struct {
@@ -131,8 +124,12 @@ func (a *admin) link(w http.ResponseWriter, r *http.Request) {
 			`The body must be a JSON object with the customer's id at Stripe: {"customer": "cus_…"}.`).Write(w)
 		return
 	}
+	by, ok := web.ByHost(w, r, "the host maps it")
+	if !ok {
+		return
+	}
 	account := r.PathValue("account")
-	if _, err := a.biller.Do(r.Context(), &billing.MapCustomer{Account: account, Customer: body.Customer}, byHost(r, "the host maps it")); err != nil {
+	if _, err := a.biller.Do(r.Context(), &billing.MapCustomer{Account: account, Customer: body.Customer}, by); err != nil {
 		a.fail(w, err)
 		return
 	}
