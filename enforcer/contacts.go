@@ -98,7 +98,7 @@ func (x *contacts) load(batch []*loading) {
 		x.load(batch[len(batch)/2:])
 		return
 	}
-	if err != nil && !errors.Is(err, usage.ErrNoCatalog) {
+	if err != nil && !isRefusal(err) && !errors.Is(err, usage.ErrNoCatalog) {
 		x.e.noteAway(err)
 	}
 	for _, l := range batch {
@@ -133,14 +133,15 @@ func (x *contacts) fetch(batch []*loading) (map[string][]usage.Key, error) {
 	return by, nil
 }
 
-// isRefusal tells what is wrong with the data from what is wrong with the database.
+// isRefusal tells what is wrong with the data, or stood in the way of another transaction, from what is wrong with the
+// database: that one has answered.
 func isRefusal(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || errors.Is(err, usage.ErrNoCatalog) {
 		return false
 	}
 	switch pg.Code[:2] {
-	case "21", "22", "23", "P0":
+	case "21", "22", "23", "40", "P0":
 		return true
 	}
 	return false
@@ -160,7 +161,7 @@ func (e *Enforcer) finish(l *loading, keys []usage.Key, err error) {
 	if err != nil && l.feature == "" {
 		e.refreshSoon(a) // nobody waits for it
 	}
-	if errors.Is(err, usage.ErrNoCatalog) || errors.Is(err, errStale) {
+	if errors.Is(err, usage.ErrNoCatalog) || errors.Is(err, errStale) || isRefusal(err) {
 		e.cfg.Logger.Warn("weir: an account can't be loaded", "account", a.name, "error", err)
 	}
 }

@@ -53,6 +53,7 @@ func TestAnAccountThatTheDatabaseRefusesHoldsNobodyUp(t *testing.T) {
 	}
 	batch[5].account = e.accountOf(strings.Repeat("x", 256)) // longer than the database takes
 	e.contacts.load(batch)
+	require.False(t, e.awayFlag.Load(), "a database that refuses an account has answered: the others' calls go on")
 	for i, l := range batch {
 		<-l.done
 		if i == 5 {

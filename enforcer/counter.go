@@ -141,6 +141,17 @@ func (c *counter) free(j *journal.Journal) {
 	}, line)
 }
 
+// hide makes recovery skip the counter, whose total is stored and moves no more. The counter's own line goes first: what
+// its cells say alone is less than what is stored.
+func (c *counter) hide() {
+	c.line.Hide()
+	if h := c.cells.Load(); h != nil {
+		for _, line := range h.lines {
+			line.Hide()
+		}
+	}
+}
+
 // total is the cumulative usage of this node under the key.
 func (c *counter) total() int64 {
 	sum := int64(c.line.Total())

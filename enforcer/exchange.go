@@ -179,7 +179,7 @@ func (ex *exchange) apply(e *Enforcer, a usage.LeaseAnswer) (owes, changed bool)
 	c.over -= ex.call.Over
 	c.ver, c.lim, c.tight = *a.Ver, *a.Lim, *a.Tight
 	if a.Got > 0 {
-		if (ex.gone && !ex.extend) || ex.epoch != c.epoch {
+		if (ex.gone && !ex.extend) || ex.epoch != c.epoch || c.sealed { // sealed between the look and the cut of its own
 			c.back += a.Got
 			return true, false
 		}
@@ -237,7 +237,7 @@ func (c *counter) operation(r request, want int64, give bool) *exchange {
 	ex.epoch = c.epoch
 	ex.call = usage.LeaseCall{
 		Key: c.key(), Ver: c.ver, Back: c.back, Over: c.over, Units: units,
-		Want: min(want, max(room, units)), Waiting: min(max(c.waiting(), units), maxLeft),
+		Want: min(want, max(room, units)), Waiting: min(max(c.waiting(), units), maxLeft-1), // a grant may be as large
 	}
 	return ex
 }

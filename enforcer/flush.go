@@ -264,6 +264,7 @@ func (e *Enforcer) settleOne(c *counter) int {
 	stored := c.acked >= c.total() && c.held == 0
 	owes := c.back > 0 || c.over > 0
 	reopened := !c.sealed
+	open := c.promised > 0
 	c.mu.Unlock()
 	switch {
 	case reopened:
@@ -272,6 +273,9 @@ func (e *Enforcer) settleOne(c *counter) int {
 		return endedWaits
 	case owes:
 		return endedOwes
+	}
+	if !open {
+		c.hide() // a period that is opened again begins at this total: recovery must not add the two
 	}
 	e.forgetCounter(c)
 	return endedForgotten

@@ -86,12 +86,18 @@ func TestAKilledNodeCountsAnIdleAccountThatCameBackOnce(t *testing.T) {
 	require.True(t, d.Allowed)
 
 	// What a kill leaves behind, while something still refers to the first counter (a reservation, or no collection yet).
+	require.EqualValues(t, 1001, e.leftByAKill(t, pool))
+	runtime.KeepAlive(old)
+}
+
+// leftByAKill is the sum of what a recovery would find in the enforcer's journal now.
+func (e *Enforcer) leftByAKill(t *testing.T, pool *pgxpool.Pool) (counted uint64) {
+	t.Helper()
 	left := t.TempDir()
 	require.NoError(t, os.CopyFS(left, os.DirFS(e.cfg.JournalDir)))
 	require.NoError(t, os.Chmod(left, 0o700))
 	inst, err := usage.ReadInstallation(t.Context(), pool)
 	require.NoError(t, err)
-	var counted uint64
 	problems, err := journal.Recover(t.Context(), left, inst.ID, func(_ context.Context, dead journal.Dead) error {
 		for _, x := range dead.Entries {
 			counted += x.Total
@@ -100,8 +106,47 @@ func TestAKilledNodeCountsAnIdleAccountThatCameBackOnce(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	require.EqualValues(t, 1001, counted)
-	runtime.KeepAlive(old)
+	return counted
+}
+
+// A period that was cut is opened again, after its counter was dropped and while something still refers to that one.
+func TestAKilledNodeCountsAPeriodThatWasOpenedAgainOnce(t *testing.T) {
+	t.Parallel()
+	for _, cells := range []bool{false, true} {
+		pool := schematest.Pool(t)
+		e := startHere(t, pool, idlePlans)
+		_, err := e.Consume(t.Context(), "acme", "events", 1000)
+		require.NoError(t, err)
+		a, _ := e.accounts.Load("acme")
+		old := a.at(0).cur.Load()
+		if cells {
+			e.promote(old)
+			require.True(t, e.quickCells1(old), "a unit from a cell")
+		} else {
+			require.True(t, old.take(e, 1))
+		}
+		e.endNow(old)
+		require.Eventually(t, func() bool { // heartbeats store the last count, return the lease, and drop it
+			_, kept := e.byKey.load(old.key())
+			return !kept
+		}, 20*time.Second, 5*time.Millisecond)
+		a.until.Store(0) // the change that opens it has the account read again
+		d, err := e.Consume(t.Context(), "acme", "events", 1)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.EqualValues(t, 1002, e.leftByAKill(t, pool))
+		runtime.KeepAlive(old)
+	}
+}
+
+// quickCells1 spends a unit from the caller's cell.
+func (e *Enforcer) quickCells1(c *counter) bool {
+	h := c.cells.Load()
+	c.mu.Lock()
+	h.active.Store(true)
+	c.mu.Unlock()
+	e.cellRule = attack
+	return c.spendCell(e, h, 1) && h.total() == 1
 }
 
 func TestAKeyThatIsGoneIsLoadedAgainByTheCallThatFindsIt(t *testing.T) {

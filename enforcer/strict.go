@@ -32,7 +32,7 @@ func (e *Enforcer) ConsumeOnce(ctx context.Context, account, feature string, uni
 // strict spends units of node 0, the database itself. While units are out at other nodes it waits outside the
 // transaction and tries again.
 func (e *Enforcer) strict(ctx context.Context, s *slot, units int64, key string, stop <-chan time.Time) (Decision, error) {
-	call := usage.StrictCall{Account: s.account.name, Feature: e.featureOf(s), Units: units, Once: key}
+	call := usage.StrictCall{Account: s.account.name, Feature: e.featureOf(s), Units: units, Once: key, Node: e.node}
 	for {
 		if e.isAway() {
 			return e.noAnswer(), nil
@@ -44,11 +44,11 @@ func (e *Enforcer) strict(ctx context.Context, s *slot, units int64, key string,
 		}
 		switch a.Status {
 		case usage.StrictOK, usage.StrictReplayed:
-			return e.strictDecision(s, &a), nil
+			return e.strictDecision(s, &a, key != ""), nil
 		case usage.StrictConflict:
 			return Decision{}, ErrKeyConflict
 		case usage.StrictRefused:
-			return e.strictRefusal(s, &a, units), nil
+			return e.strictRefusal(s, &a, units, key != ""), nil
 		case usage.StrictNotInPlan:
 			return e.notInPlan(s), nil
 		case usage.StrictUnknown:
@@ -91,7 +91,9 @@ func (e *Enforcer) askStrictly(ctx context.Context, call usage.StrictCall, stop 
 	select {
 	case x := <-got:
 		if x.err != nil {
-			e.noteAway(x.err)
+			if ctx.Err() == nil && !isRefusal(x.err) { // else the caller has left, or the database has answered
+				e.noteAway(x.err)
+			}
 			return x.a, false
 		}
 		e.noteAnswer()
@@ -108,23 +110,31 @@ func (e *Enforcer) noAnswer() Decision {
 	return Decision{Reason: Unavailable, RetryAfter: time.Second}
 }
 
-func (e *Enforcer) strictDecision(s *slot, a *usage.StrictAnswer) Decision {
+// strictDecision makes a decision of the database's answer, which the account's other calls learn from.
+func (e *Enforcer) strictDecision(s *slot, a *usage.StrictAnswer, keyed bool) Decision {
 	c := conditions{
 		terms: &Terms{Plan: a.Plan, Feature: e.featureOf(s), StartsAt: a.Starts.UTC(), ResetsAt: a.Ends.UTC(), Maximum: -1, Unlimited: a.Included == nil},
 	}
+	unstored := int64(0)
 	if known := s.cur.Load(); known != nil && known.key() == a.Key {
 		c.terms = known.view.Load().terms
+		if a.Status != usage.StrictReplayed { // else it is an answer of then
+			known.learn(usage.Figures{Key: a.Key, Others: a.Used - a.Own, Folded: a.Folded, Free: a.Free, Overage: a.Overage, Adjusted: a.Adjusted})
+			if !keyed { // a repeated call could not be told the same
+				unstored = max(0, known.total()-a.Own)
+			}
+		}
 	} else if a.Included != nil {
 		c.terms.Included = *a.Included
 	}
 	c.limit, c.unlimited = c.terms.Included, c.terms.Unlimited
 	v := view{&c, figures{others: a.Used, folded: a.Folded, free: a.Free, overage: a.Overage, adjusted: a.Adjusted}}
-	return v.decide(0)
+	return v.decide(unstored)
 }
 
-func (e *Enforcer) strictRefusal(s *slot, a *usage.StrictAnswer, units int64) Decision {
+func (e *Enforcer) strictRefusal(s *slot, a *usage.StrictAnswer, units int64, keyed bool) Decision {
 	e.stats.refused.Add(1)
-	d := e.strictDecision(s, a)
+	d := e.strictDecision(s, a, keyed)
 	d.Allowed, d.Reason = false, QuotaExceeded
 	if a.Bound != nil && !d.Unlimited {
 		d.Remaining = *a.Bound

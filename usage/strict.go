@@ -37,6 +37,7 @@ type StrictCall struct {
 	Once    string // the idempotency key, unique per account for 24 h; empty: none
 	Judge   bool   // the caller's own heartbeats are answered, so that silent nodes can be told
 	At      time.Time
+	Node    int64 // the asking node: Own of the answer is its; 0: none
 }
 
 // StrictAnswer is the database's answer. Counts are units; the fields after Status are zero where they don't apply.
@@ -56,6 +57,7 @@ type StrictAnswer struct {
 	Adjusted  int64
 	Folded    int64
 	Bound     *int64 // refused: a call for more than this cannot pass until something changes
+	Own       int64  // of Used, what the asking node has stored
 }
 
 // Admitted reports whether the call's units are counted, now or by the earlier call whose answer this is.
@@ -73,13 +75,18 @@ func ConsumeStrict(ctx context.Context, db DB, c StrictCall) (StrictAnswer, erro
 	if c.Once != "" {
 		once = &c.Once
 	}
+	var node *int64 // 0 is the database's own
+	if c.Node > 0 {
+		node = &c.Node
+	}
 	var status *string
-	var account, period, key, ceiling, used, free, overage, adjusted, folded *int64
+	var account, period, key, ceiling, used, free, overage, adjusted, folded, own *int64
 	var plan *string
 	var starts, ends *time.Time
 	var a StrictAnswer
-	err := db.QueryRow(ctx, "SELECT * FROM weir.consume_strict($1, $2, $3, $4, $5, $6)", c.Account, c.Feature, c.Units, once, c.Judge, c.At).
-		Scan(&status, &account, &period, &key, &plan, &starts, &ends, &a.Included, &ceiling, &used, &free, &overage, &adjusted, &folded, &a.Bound)
+	err := db.QueryRow(ctx, "SELECT * FROM weir.consume_strict($1, $2, $3, $4, $5, $6, $7)",
+		c.Account, c.Feature, c.Units, once, c.Judge, c.At, node).
+		Scan(&status, &account, &period, &key, &plan, &starts, &ends, &a.Included, &ceiling, &used, &free, &overage, &adjusted, &folded, &a.Bound, &own)
 	if err != nil {
 		return StrictAnswer{}, wrap("consume strictly", err)
 	}
@@ -90,7 +97,7 @@ func ConsumeStrict(ctx context.Context, db DB, c StrictCall) (StrictAnswer, erro
 	a.AccountID, a.PeriodID, a.Key = orZero(account), orZero(period), orZero(key)
 	a.Plan, a.Starts, a.Ends = orZero(plan), orZero(starts), orZero(ends)
 	a.Ceiling, a.Used, a.Free, a.Overage = orZero(ceiling), orZero(used), orZero(free), orZero(overage)
-	a.Adjusted, a.Folded = orZero(adjusted), orZero(folded)
+	a.Adjusted, a.Folded, a.Own = orZero(adjusted), orZero(folded), orZero(own)
 	return a, nil
 }
 

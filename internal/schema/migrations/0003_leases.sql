@@ -316,7 +316,8 @@ CREATE TYPE weir.strict_answer AS (
     overage    bigint,
     adjusted   bigint,
     folded     bigint,
-    bound      bigint    -- refused: a call for more than this cannot pass until something changes
+    bound      bigint,   -- refused: a call for more than this cannot pass until something changes
+    own        bigint    -- of used, what the asking node has stored
 );
 
 -- The stored answer of a call with this idempotency key: replayed, or conflict when other units or another feature were
@@ -339,8 +340,8 @@ END $$;
 -- Spends a lease of node 0, the database itself: granted and lim grow by what is spent, and the inbox tells the fold.
 -- A call that is not admitted leaves no key. wait: units are out at nodes and were called back; the caller waits
 -- outside of the transaction, which would hold the row that a give needs, and calls again.
-CREATE FUNCTION weir.consume_strict(p_account text, p_feature text, p_units bigint, p_idem text, p_judge boolean, p_at timestamptz)
-    RETURNS weir.strict_answer
+CREATE FUNCTION weir.consume_strict(p_account text, p_feature text, p_units bigint, p_idem text, p_judge boolean, p_at timestamptz,
+        p_node bigint DEFAULT NULL) RETURNS weir.strict_answer
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     a         weir.strict_answer;
@@ -374,7 +375,11 @@ BEGIN
         a.status := 'not_in_plan';
         RETURN a;
     END IF;
-    SELECT t.used, t.free, t.overage, t.adjusted, weir.stored(t.key) INTO a.folded, a.free, a.overage, a.adjusted, a.used
+    -- One statement: a fold that commits between two would be missed by one of them.
+    SELECT t.used, t.free, t.overage, t.adjusted, weir.stored(t.key), greatest(0,
+           (SELECT d.used FROM weir.done d WHERE d.key = t.key AND d.node = p_node),
+           (SELECT max(i.upto) FROM weir.inbox i WHERE i.key = t.key AND i.node = p_node))
+        INTO a.folded, a.free, a.overage, a.adjusted, a.used, a.own
         FROM weir.totals t WHERE t.key = a.key;
     a.ceiling := q.ceiling;
     IF q.ended OR q.key IS NULL THEN
