@@ -3,6 +3,7 @@ package billing
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,8 +39,9 @@ var closeChecks = [...]closeCheck{
 			+ coalesce((SELECT sum(l.units) FROM weir.late l WHERE l.key = b.key AND l.state = 'credited'), 0) AS units) x
 		WHERE b.key = ANY ($1) AND b.invoiced <> x.units`},
 	{"line", `SELECT x.key, format('line %s of invoice %s bills %s units, its keys were given %s', l.line, l.invoice, l.quantity, x.given) FROM weir.invoice_lines l
-		JOIN (SELECT i.line, min(i.key) AS key, sum(i.units) AS given, array_agg(i.key) AS keys FROM weir.invoiced i GROUP BY i.line) x ON x.line = l.line
-		WHERE x.keys && $1 AND x.given <> l.quantity`},
+		JOIN (SELECT i.line, min(i.key) FILTER (WHERE i.key = ANY ($1)) AS key, sum(i.units) AS given FROM weir.invoiced i
+			WHERE i.line IN (SELECT j.line FROM weir.invoiced j WHERE j.key = ANY ($1)) GROUP BY i.line) x ON x.line = l.line
+		WHERE x.given <> l.quantity`},
 	{"pending_final", `SELECT b.key, format('the invoice is final, and %s units are pending', b.pending) FROM weir.books b WHERE b.key = ANY ($1) AND b.final AND b.pending <> 0`},
 	{"late_open", `SELECT b.key, format('%s units are late before the invoice is final', b.late) FROM weir.books b WHERE b.key = ANY ($1) AND NOT b.final AND b.late <> 0`},
 	{"late_rows", `SELECT b.key, format('late %s is not the sum of the open late rows, %s', b.late, coalesce(d.units, 0)) FROM weir.books b
@@ -66,38 +68,43 @@ var closeChecks = [...]closeCheck{
 		WHERE r.key = ANY ($1) AND (r.customer <> s.customer OR r.meter <> s.meter OR r.key <> s.key)`},
 }
 
-// check runs every check over the keys of the periods that ended in the month, and looks for periods that were not
-// closed in time.
-func (r *CloseReport) check(ctx context.Context, tx pgx.Tx, from, to, now time.Time) error {
-	var keys []int64
-	err := tx.QueryRow(ctx, `SELECT coalesce(array_agg(k.key), '{}') FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id
-		WHERE p.state IN ('closed', 'invoiced') AND p.ends >= $1 AND p.ends < $2`, from, to).Scan(&keys)
-	if err != nil {
-		return err
+// notClosed finds keys of $1 whose period was not closed in time.
+var notClosed = closeCheck{"not_closed", `SELECT k.key, format('the period ended at %s and its close is overdue since %s', p.ends, weir.close_deadline(p))
+	FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id WHERE k.key = ANY ($1) AND weir.close_deadline(p) < $2::timestamptz - interval '10 minutes'`}
+
+// breaksOf checks keys: of closed periods each check, or those of the kinds that are named; of others whether they
+// should be closed by now.
+func breaksOf(ctx context.Context, tx pgx.Tx, keys []int64, closed bool, now time.Time, kinds []string) ([]CloseBreak, error) {
+	if !closed {
+		return notClosed.run(ctx, tx, keys, now)
 	}
-	for _, c := range closeChecks {
-		if err := r.run(ctx, tx, c.kind, c.sql, keys); err != nil {
-			return err
+	var all []CloseBreak
+	for i := range closeChecks {
+		if kinds != nil && !slices.Contains(kinds, closeChecks[i].kind) {
+			continue
 		}
+		found, err := closeChecks[i].run(ctx, tx, keys)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
 	}
-	return r.run(ctx, tx, "not_closed", `SELECT k.key, format('the period ended at %s and its close is overdue since %s', p.ends, weir.close_deadline(p))
-		FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id
-		WHERE p.state IN ('open', 'closing') AND p.ends >= $1 AND p.ends < $2 AND weir.close_deadline(p) < $3::timestamptz - interval '10 minutes'`, from, to, now)
+	return all, nil
 }
 
-func (r *CloseReport) run(ctx context.Context, tx pgx.Tx, kind, sql string, args ...any) error {
-	rows, err := tx.Query(ctx, `SELECT a.account, x.key, x.message FROM (`+sql+`) x(key, message)
+func (c *closeCheck) run(ctx context.Context, tx pgx.Tx, args ...any) ([]CloseBreak, error) {
+	rows, err := tx.Query(ctx, `SELECT a.account, x.key, x.message FROM (`+c.sql+`) x(key, message)
 		JOIN weir.keys k ON k.key = x.key JOIN weir.accounts a ON a.id = k.account_id ORDER BY a.account, x.key`, args...)
 	if err != nil {
-		return fmt.Errorf("check %s: %w", kind, err)
+		return nil, fmt.Errorf("check %s: %w", c.kind, err)
 	}
-	b := CloseBreak{Kind: kind}
-	_, err = pgx.ForEachRow(rows, []any{&b.Account, &b.Key, &b.Message}, func() error {
-		r.Breaks = append(r.Breaks, b)
-		return nil
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (CloseBreak, error) {
+		b := CloseBreak{Kind: c.kind}
+		err := row.Scan(&b.Account, &b.Key, &b.Message)
+		return b, err
 	})
 	if err != nil {
-		return fmt.Errorf("check %s: %w", kind, err)
+		return nil, fmt.Errorf("check %s: %w", c.kind, err)
 	}
-	return nil
+	return all, nil
 }

@@ -2,11 +2,9 @@ package billing
 
 import (
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -67,15 +65,10 @@ func (r *CloseReport) OK() bool { return len(r.Breaks) == 0 }
 // CloseReport reads the books of the periods that ended in the month of at (UTC) and checks them against the rows that
 // they follow from, in one snapshot.
 func (b *Biller) CloseReport(ctx context.Context, at time.Time) (*CloseReport, error) {
-	from := time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
-	to := from.AddDate(0, 1, 0)
+	from, to := monthOf(at)
 	r := &CloseReport{Month: from.Format("2006-01")}
-	tx, err := b.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	err := b.snapshot(ctx, func(tx pgx.Tx) error { return r.read(ctx, tx, from, to, b.now()) })
 	if err != nil {
-		return nil, fmt.Errorf("read the books: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it has written nothing
-	if err := r.read(ctx, tx, from, to, b.now()); err != nil {
 		return nil, fmt.Errorf("read the books: %w", err)
 	}
 	return r, nil
@@ -91,11 +84,7 @@ func (r *CloseReport) read(ctx context.Context, tx pgx.Tx, from, to, now time.Ti
 	if err != nil {
 		return err
 	}
-	r.Rows, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (CloseRow, error) {
-		var c CloseRow
-		err := row.Scan(&c.Account, &c.Feature, &c.Starts, &c.Ends, &c.State, &c.Overage, &c.Invoiced, &c.Pending, &c.Late, &c.Forgiven, &c.NotBillable, &c.Key)
-		return c, err
-	})
+	r.Rows, err = pgx.CollectRows(rows, closeRow)
 	if err != nil {
 		return err
 	}
@@ -118,7 +107,17 @@ func (r *CloseReport) read(ctx context.Context, tx pgx.Tx, from, to, now time.Ti
 	if r.Accruals, err = pgx.CollectRows(rows, pgx.RowToStructByPos[CloseAccrual]); err != nil {
 		return err
 	}
-	return r.check(ctx, tx, from, to, now)
+	return eachKeys(ctx, tx, from, to, now, func(keys []int64, closed bool) error {
+		found, err := breaksOf(ctx, tx, keys, closed, now, nil)
+		r.Breaks = append(r.Breaks, found...)
+		return err
+	})
+}
+
+func closeRow(row pgx.CollectableRow) (CloseRow, error) {
+	var c CloseRow
+	err := row.Scan(&c.Account, &c.Feature, &c.Starts, &c.Ends, &c.State, &c.Overage, &c.Invoiced, &c.Pending, &c.Late, &c.Forgiven, &c.NotBillable, &c.Key)
+	return c, err
 }
 
 // WriteTable writes the report for people.
@@ -152,33 +151,4 @@ func (r *CloseReport) WriteJSON(w io.Writer) error {
 		return fmt.Errorf("write the close report: %w", err)
 	}
 	return nil
-}
-
-// WriteCSV writes the rows; a cell that a spreadsheet would compute begins with a quote mark.
-func (r *CloseReport) WriteCSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	breaks := map[int64]string{}
-	for _, x := range r.Breaks {
-		breaks[x.Key] = breaks[x.Key] + x.Kind + " "
-	}
-	all := [][]string{{"account", "feature", "starts", "ends", "state", "overage", "invoiced", "pending", "late", "forgiven", "not_billable", "breaks"}}
-	for _, x := range r.Rows {
-		row := []string{inert(x.Account), inert(x.Feature), x.Starts.UTC().Format(time.RFC3339), x.Ends.UTC().Format(time.RFC3339), x.State}
-		for _, n := range []int64{x.Overage, x.Invoiced, x.Pending, x.Late, x.Forgiven, x.NotBillable} {
-			row = append(row, strconv.FormatInt(n, 10))
-		}
-		all = append(all, append(row, breaks[x.Key]))
-	}
-	if err := c.WriteAll(all); err != nil {
-		return fmt.Errorf("write the close report: %w", err)
-	}
-	return nil
-}
-
-// inert keeps a spreadsheet from computing a cell.
-func inert(s string) string {
-	if s != "" && (s[0] == '=' || s[0] == '+' || s[0] == '-' || s[0] == '@' || s[0] == '\t' || s[0] == '\r') {
-		return "'" + s
-	}
-	return s
 }

@@ -66,6 +66,11 @@ func TestCloseReportNamesEachPlantedFault(t *testing.T) {
 				require.NotEmpty(t, b.Message)
 			}
 			require.True(t, found[kind], "%s: found %v", kind, r.Breaks)
+			var sheet bytes.Buffer
+			breaks, err := w.b.WriteCloseCSV(t.Context(), month, &sheet, nil)
+			require.NoError(t, err)
+			require.Len(t, r.Breaks, breaks, kind)
+			require.Contains(t, sheet.String(), kind+" ")
 		})
 	}
 	r, err = w.b.CloseReport(t.Context(), month)
@@ -120,7 +125,9 @@ func TestCloseReportInEveryForm(t *testing.T) {
 	require.NoError(t, json.Unmarshal(js.Bytes(), &back))
 	require.EqualValues(t, 40, back.Total.Invoiced)
 	require.Equal(t, "=HYPERLINK(1)", back.Rows[0].Account)
-	require.NoError(t, r.WriteCSV(&sheet))
+	breaks, err := w.b.WriteCloseCSV(t.Context(), start.AddDate(0, 1, 0), &sheet, nil)
+	require.NoError(t, err)
+	require.Zero(t, breaks)
 	rows, err := csv.NewReader(&sheet).ReadAll()
 	require.NoError(t, err)
 	require.Equal(t, "'=HYPERLINK(1)", rows[1][0], "a spreadsheet computes nothing")

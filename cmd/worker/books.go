@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -125,21 +124,30 @@ func (r *closeReportCmd) Run(c *call) error {
 		return err
 	}
 	defer d.pool.Close()
-	report, err := d.biller.CloseReport(c.ctx, month)
+	breaks, err := r.write(c, d, month)
 	if err != nil {
 		return err
 	}
-	write := map[string]func(io.Writer) error{"table": report.WriteTable, "json": report.WriteJSON, "csv": report.WriteCSV}[r.Format]
-	if c.JSON {
-		write = report.WriteJSON
-	}
-	if err := write(c.out); err != nil {
-		return err
-	}
-	if !report.OK() {
-		return findings{fmt.Errorf("the books of %s do not agree in %d places", r.Month, len(report.Breaks))}
+	if breaks > 0 {
+		return findings{fmt.Errorf("the books of %s do not agree in %d places", r.Month, breaks)}
 	}
 	return nil
+}
+
+// write prints the books and returns how many places do not agree.
+func (r *closeReportCmd) write(c *call, d *desk, month time.Time) (int, error) {
+	if r.Format == "csv" && !c.JSON {
+		return d.biller.WriteCloseCSV(c.ctx, month, c.out, nil)
+	}
+	report, err := d.biller.CloseReport(c.ctx, month)
+	if err != nil {
+		return 0, err
+	}
+	write := report.WriteTable
+	if c.JSON || r.Format == "json" {
+		write = report.WriteJSON
+	}
+	return len(report.Breaks), write(c.out)
 }
 
 type replayCmd struct{ whyFlags }

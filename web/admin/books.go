@@ -1,10 +1,9 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,19 +15,19 @@ import (
 const (
 	booksEach  = 100              // rows of a page
 	mostBreaks = 30               // that are listed; the command line prints all
-	booksFresh = 30 * time.Second // how long a report is shown again, so that paging reads it once
-	booksTime  = 25 * time.Second // within the server's own limit of an answer
+	booksFresh = 30 * time.Second // how long a month's sums are shown again, so that paging adds them up once
+	booksTime  = 25 * time.Second // of sums, within the server's own limit of an answer
+	csvTime    = 5 * time.Minute  // of a download, which is written portion by portion
 )
 
-// bookshelf keeps the report that was read last: the books of a month are long, and its pages show one reading.
+// bookshelf keeps the sums that were read last, and lets one person at a time read a whole month.
 type bookshelf struct {
 	biller *billing.Biller
 	wall   func() time.Time
 
-	turn   chan struct{} // held while one is read
+	turn   chan struct{} // held while a month is read
 	mu     sync.Mutex    // guards what follows
-	report *billing.CloseReport
-	month  string
+	sums   *billing.MonthBooks
 	readAt time.Time
 }
 
@@ -36,38 +35,48 @@ func newBookshelf(b *billing.Biller, wall func() time.Time) *bookshelf {
 	return &bookshelf{biller: b, wall: wall, turn: make(chan struct{}, 1)}
 }
 
-func (s *bookshelf) known(month string) *billing.CloseReport {
+func (s *bookshelf) known(month string) *billing.MonthBooks {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.month != month || s.wall().Sub(s.readAt) >= booksFresh {
+	if s.sums == nil || s.sums.Month != month || s.wall().Sub(s.readAt) >= booksFresh {
 		return nil
 	}
-	return s.report
+	return s.sums
 }
 
-// read returns a month's report, at most booksFresh old. One is read at a time.
-func (s *bookshelf) read(ctx context.Context, month time.Time) (*billing.CloseReport, error) {
+// take waits for the turn to read a month, for at most booksTime; give ends it.
+func (s *bookshelf) take(ctx context.Context) (give func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, booksTime)
 	defer cancel()
 	select {
 	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+		return func() { <-s.turn }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	name := monthOf(month)
-	if r := s.known(name); r != nil {
-		return r, nil
+}
+
+// read returns a month's sums, at most booksFresh old.
+func (s *bookshelf) read(ctx context.Context, month time.Time) (*billing.MonthBooks, error) {
+	ctx, cancel := context.WithTimeout(ctx, booksTime)
+	defer cancel()
+	give, err := s.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer give()
+	if sums := s.known(monthOf(month)); sums != nil {
+		return sums, nil
 	}
 	at := s.wall()
-	r, err := s.biller.CloseReport(ctx, month)
+	sums, err := s.biller.MonthBooks(ctx, month, mostBreaks)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.report, s.month, s.readAt = r, name, at
-	return r, nil
+	s.sums, s.readAt = sums, at
+	return sums, nil
 }
 
 func (a *Admin) bookRoutes() {
@@ -88,8 +97,9 @@ type bookView struct {
 	Breaks                     []breakView
 	AllBreaks, MoreBreaks      int
 	Accruals                   []accrualView
-	Periods, From, To          int
-	Next, Previous             string
+	Periods                    int64
+	First                      bool // the page begins with the month's first row
+	Next                       string
 }
 
 type bookRow struct {
@@ -114,58 +124,107 @@ func (a *Admin) book(w http.ResponseWriter, r *http.Request, who person) {
 		a.fault(w, r, who, http.StatusNotFound, "There is no such month", "Write year and month, such as 2026-01.")
 		return
 	}
-	report, err := a.books.read(r.Context(), month)
+	if csv {
+		a.bookCSV(w, r, who, month)
+		return
+	}
+	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64) // what is no number is the beginning
+	sums, err := a.books.read(r.Context(), month)
+	var rows []billing.CloseRow
+	var breaks []billing.CloseBreak
+	if err == nil {
+		err = a.reading(r.Context(), func(ctx context.Context) (err error) {
+			rows, breaks, err = a.cfg.Biller.BookRows(ctx, month, after, booksEach+1)
+			return err
+		})
+	}
 	if err != nil {
 		a.failed(w, r, who, err)
 		return
 	}
-	if csv {
-		var b bytes.Buffer
-		if err := report.WriteCSV(&b); err != nil {
-			a.failed(w, r, who, err)
-			return
-		}
-		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-		w.Header().Set("Content-Disposition", `attachment; filename="weir-close-report-`+name+`.csv"`)
-		_, _ = w.Write(b.Bytes()) // the reader has gone: nobody is left to tell
-		return
-	}
-	page, _ := strconv.Atoi(r.URL.Query().Get("page")) // what is no number is the first
-	v := bookOf(report, page)
-	v.Month, v.Name = name, month.Format("January 2006")
+	v := bookOf(sums, rows, breaks)
+	v.First = after == 0
+	v.Name = month.Format("January 2006")
 	v.Before, v.After = monthOf(month.AddDate(0, -1, 0)), monthOf(month.AddDate(0, 1, 0))
 	a.render(w, r, who, http.StatusOK, "books.html", view{Title: "Books of " + v.Name, Section: "books", Page: v})
 }
 
-// bookOf shows one page of a report. What breaks is on each of them.
-func bookOf(r *billing.CloseReport, page int) bookView {
-	last := max(0, (len(r.Rows)-1)/booksEach)
-	page = min(max(page, 0), last)
-	v := bookView{Total: numbers(&r.Total), Periods: len(r.Rows)}
-	broken := map[int64]bool{}
-	for i, x := range r.Breaks {
-		broken[x.Key] = true
-		if i < mostBreaks {
-			v.Breaks = append(v.Breaks, breakView{x.Kind, x.Account, x.Message})
+// download is a CSV that is being written: its head goes out with the first bytes, and each portion has its own time.
+type download struct {
+	http.ResponseWriter
+	name  string
+	begun bool
+}
+
+func (d *download) Write(p []byte) (int, error) {
+	if !d.begun {
+		d.begun = true
+		d.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		d.Header().Set("Content-Disposition", `attachment; filename="`+d.name+`"`)
+	}
+	return d.ResponseWriter.Write(p)
+}
+
+func (d *download) flush() error {
+	c := http.NewResponseController(d.ResponseWriter)
+	if err := c.SetWriteDeadline(time.Now().Add(booksTime)); err != nil { // the server's own is of a whole answer
+		return err
+	}
+	return c.Flush()
+}
+
+// bookCSV writes a month's books while they are read. What fails on the way breaks the answer off, so that nobody takes
+// a part for the whole.
+func (a *Admin) bookCSV(w http.ResponseWriter, r *http.Request, who person, month time.Time) {
+	ctx, cancel := context.WithTimeout(r.Context(), csvTime)
+	defer cancel()
+	d := &download{ResponseWriter: w, name: "weir-close-report-" + monthOf(month) + ".csv"}
+	give, err := a.books.take(ctx)
+	if err == nil {
+		defer give()
+		_, err = a.cfg.Biller.WriteCloseCSV(ctx, month, d, d.flush)
+	}
+	switch {
+	case err == nil:
+	case !d.begun:
+		a.failed(w, r, who, err)
+	default:
+		a.log.Warn("a download of the books was broken off", "month", monthOf(month), "error", err)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// bookOf shows rows of a month, of which the last says that there are more, under its sums. What breaks is on top: what
+// the sums found, and what the rows beneath those that are shown say.
+func bookOf(m *billing.MonthBooks, rows []billing.CloseRow, breaks []billing.CloseBreak) bookView {
+	v := bookView{Month: m.Month, Total: numbers(&m.Total), Periods: m.Periods, AllBreaks: m.AllBreaks, Accruals: accrualsOf(m.Accruals)}
+	if len(rows) > booksEach {
+		rows = rows[:booksEach]
+		v.Next = "/admin/books/" + m.Month + "?after=" + strconv.FormatInt(rows[booksEach-1].Key, 10)
+	}
+	shown := map[int64]bool{}
+	for i := range rows {
+		shown[rows[i].Key] = false
+	}
+	all := m.Breaks
+	for _, x := range breaks {
+		if _, here := shown[x.Key]; !here {
+			continue // of the row that is not shown
+		}
+		shown[x.Key] = true
+		if !slices.ContainsFunc(m.Breaks, func(y billing.CloseBreak) bool { return y.Kind == x.Kind && y.Key == x.Key }) {
+			all = append(slices.Clip(all), x)
+			v.AllBreaks++
 		}
 	}
-	v.AllBreaks, v.MoreBreaks = len(r.Breaks), len(r.Breaks)-len(v.Breaks)
-	from, to := page*booksEach, min(len(r.Rows), (page+1)*booksEach)
-	v.From, v.To = from+1, to
-	for i := from; i < to; i++ {
-		x := &r.Rows[i]
-		v.Rows = append(v.Rows, bookRow{x.Account, x.Feature, instant(x.Starts), instant(x.Ends), x.State, rowNumbers(x), broken[x.Key]})
+	for _, x := range all[:min(len(all), 2*mostBreaks)] {
+		v.Breaks = append(v.Breaks, breakView{x.Kind, x.Account, x.Message})
 	}
-	at := func(p int) string {
-		return "/admin/books/" + url.PathEscape(r.Month) + "?page=" + strconv.Itoa(p)
+	v.MoreBreaks = v.AllBreaks - len(v.Breaks)
+	for i := range rows {
+		x := &rows[i]
+		v.Rows = append(v.Rows, bookRow{x.Account, x.Feature, instant(x.Starts), instant(x.Ends), x.State, rowNumbers(x), shown[x.Key]})
 	}
-	if page > 0 {
-		v.Previous = at(page - 1)
-	}
-	if page < last {
-		v.Next = at(page + 1)
-	}
-	v.Accruals = accrualsOf(r.Accruals)
 	return v
 }
 
@@ -188,23 +247,9 @@ func column(i int) string {
 }
 
 func accrualsOf(all []billing.CloseAccrual) []accrualView {
-	type sum struct{ units, overage int64 }
-	sums := map[string]*sum{}
-	var order []string
+	out := make([]accrualView, len(all))
 	for i := range all {
-		x := &all[i]
-		s, ok := sums[x.Feature]
-		if !ok {
-			s = &sum{}
-			sums[x.Feature] = s
-			order = append(order, x.Feature)
-		}
-		s.units += x.Units
-		s.overage += x.Overage
-	}
-	var out []accrualView
-	for _, f := range order {
-		out = append(out, accrualView{f, count(sums[f].units), count(sums[f].overage)})
+		out[i] = accrualView{all[i].Feature, count(all[i].Units), count(all[i].Overage)}
 	}
 	return out
 }

@@ -8,7 +8,7 @@ CREATE INDEX invoices_failing ON weir.invoices (seen_at) WHERE failures > 0;
 CREATE INDEX customers_failing ON weir.customers (seen_at) WHERE failures > 0;
 CREATE INDEX reports_rejected ON weir.reports (id) WHERE state = 'rejected' AND NOT replaced;
 CREATE INDEX periods_running ON weir.periods (id) WHERE state = 'open';
-CREATE INDEX periods_over ON weir.periods (ends) WHERE state IN ('closed', 'invoiced');
+CREATE INDEX periods_over ON weir.periods (ends, id) WHERE state IN ('closed', 'invoiced');
 
 -- Keys of running periods that have used 80 percent of their ceiling or more, as the last pass found them. Ceilings
 -- that are no bound have no row. It is kept beside the fold and not by it: nothing that counts depends on it.

@@ -1,0 +1,245 @@
+package billing
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// keysEach is how many keys of a month are looked at in one go.
+const keysEach = 1000
+
+// MonthBooks are the books of the periods that ended in a month, added up where they are stored, with what breaks as
+// far as one key's own books and totals show it. CloseReport and WriteCloseCSV check the rows beneath too.
+type MonthBooks struct {
+	Month     string
+	Periods   int64 // closed ones that have overage, by feature
+	Total     CloseNumbers
+	Breaks    []CloseBreak // the first of them
+	AllBreaks int
+	Accruals  []CloseAccrual // of all accounts, by feature
+}
+
+// shallow are the checks that read one row of a table for each key.
+var shallow = []string{"identity", "no_books", "totals", "overage", "pending_final", "late_open"}
+
+// inMonth are the keys of the periods that ended in a month, with what the books of one consist of.
+const inMonth = ` FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id JOIN weir.totals t ON t.key = k.key LEFT JOIN weir.books b ON b.key = k.key
+	WHERE p.state IN ('closed', 'invoiced') AND p.ends >= $1 AND p.ends < $2 AND (t.overage <> 0 OR coalesce(b.overage, 0) <> 0 OR coalesce(b.invoiced, 0) <> 0)`
+
+// MonthBooks adds up the books of the periods that ended in the month of at (UTC), in one snapshot; at most most breaks
+// are returned, all are counted. It holds no row of them in memory.
+func (b *Biller) MonthBooks(ctx context.Context, at time.Time, most int) (*MonthBooks, error) {
+	from, to := monthOf(at)
+	m := &MonthBooks{Month: from.Format("2006-01")}
+	err := b.snapshot(ctx, func(tx pgx.Tx) error {
+		n := &m.Total
+		err := tx.QueryRow(ctx, `SELECT count(*), coalesce(sum(coalesce(b.overage, t.overage)), 0)::bigint, coalesce(sum(b.invoiced), 0)::bigint, coalesce(sum(b.pending), 0)::bigint,
+			coalesce(sum(b.late), 0)::bigint, coalesce(sum(b.forgiven), 0)::bigint, coalesce(sum(b.not_billable), 0)::bigint`+inMonth, from, to).
+			Scan(&m.Periods, &n.Overage, &n.Invoiced, &n.Pending, &n.Late, &n.Forgiven, &n.NotBillable)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `SELECT '', f.name, sum(x.units)::bigint, sum(x.overage)::bigint
+			FROM (SELECT k.feature_id, h.used AS units, h.overage FROM weir.history h JOIN weir.keys k ON k.key = h.key
+			      WHERE h.day >= ($1::timestamptz AT TIME ZONE 'UTC')::date AND h.day < ($2::timestamptz AT TIME ZONE 'UTC')::date
+			      UNION ALL SELECT k.feature_id, j.units, j.overage FROM weir.adjustments j JOIN weir.keys k ON k.key = j.key WHERE j.at >= $1 AND j.at < $2) x
+			JOIN weir.features f ON f.id = x.feature_id GROUP BY f.name HAVING sum(x.units) <> 0 OR sum(x.overage) <> 0 ORDER BY f.name`, from, to)
+		if err != nil {
+			return err
+		}
+		if m.Accruals, err = pgx.CollectRows(rows, pgx.RowToStructByPos[CloseAccrual]); err != nil {
+			return err
+		}
+		keep := func(breaks []CloseBreak) {
+			m.AllBreaks += len(breaks)
+			m.Breaks = append(m.Breaks, breaks[:min(len(breaks), most-len(m.Breaks))]...)
+		}
+		return eachKeys(ctx, tx, from, to, b.now(), func(keys []int64, closed bool) error {
+			breaks, err := breaksOf(ctx, tx, keys, closed, b.now(), shallow)
+			keep(breaks)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("add up the books: %w", err)
+	}
+	return m, nil
+}
+
+// BookRows lists the periods with overage that ended in the month of at (UTC) behind the one of a key, which is 0 at
+// the beginning, at most most, and checks them against all rows that they follow from.
+func (b *Biller) BookRows(ctx context.Context, at time.Time, after int64, most int) (rows []CloseRow, breaks []CloseBreak, err error) {
+	from, to := monthOf(at)
+	err = inSnapshot(ctx, b.db, func(tx pgx.Tx) error {
+		found, err := tx.Query(ctx, `SELECT k.key`+inMonth+` AND ($3 = 0 OR (p.ends, p.id, k.key) > (SELECT x.ends, x.id, y.key FROM weir.keys y JOIN weir.periods x ON x.id = y.period_id WHERE y.key = $3))
+			ORDER BY p.ends, p.id, k.key LIMIT $4`, from, to, after, most)
+		if err != nil {
+			return err
+		}
+		keys, err := pgx.CollectRows(found, pgx.RowTo[int64])
+		if err != nil {
+			return err
+		}
+		if rows, err = closeRows(ctx, tx, keys); err != nil {
+			return err
+		}
+		breaks, err = breaksOf(ctx, tx, keys, true, b.now(), nil)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list the books: %w", err)
+	}
+	return rows, breaks, nil
+}
+
+// WriteCloseCSV writes the rows of CloseReport as CSV, a thousand at a time, from one snapshot, and returns how many
+// places do not agree; a row that does not agree is there even without overage. A cell that a spreadsheet would compute
+// begins with a quote mark. Rows are in the order in which their periods ended; flush, if given, is called after each
+// portion.
+func (b *Biller) WriteCloseCSV(ctx context.Context, at time.Time, w io.Writer, flush func() error) (breaks int, err error) {
+	from, to := monthOf(at)
+	c := csv.NewWriter(w)
+	err = b.snapshot(ctx, func(tx pgx.Tx) error {
+		if err := c.Write([]string{"account", "feature", "starts", "ends", "state", "overage", "invoiced", "pending", "late", "forgiven", "not_billable", "breaks"}); err != nil {
+			return err
+		}
+		return eachKeys(ctx, tx, from, to, b.now(), func(keys []int64, closed bool) error {
+			found, err := breaksOf(ctx, tx, keys, closed, b.now(), nil)
+			if err != nil {
+				return err
+			}
+			breaks += len(found)
+			rows, err := closeRows(ctx, tx, keys)
+			if err != nil {
+				return err
+			}
+			if err := writeRows(c, rows, found, closed); err != nil || flush == nil {
+				return err
+			}
+			return flush()
+		})
+	})
+	if c.Flush(); err == nil {
+		err = c.Error()
+	}
+	if err != nil {
+		return breaks, fmt.Errorf("write the close report: %w", err)
+	}
+	return breaks, nil
+}
+
+// writeRows writes rows that have overage and were closed, and those that do not agree.
+func writeRows(c *csv.Writer, rows []CloseRow, breaks []CloseBreak, closed bool) error {
+	kinds := map[int64]string{}
+	for _, x := range breaks {
+		kinds[x.Key] += x.Kind + " "
+	}
+	for i := range rows {
+		x := &rows[i]
+		if kinds[x.Key] == "" && (!closed || x.CloseNumbers == CloseNumbers{}) {
+			continue
+		}
+		row := []string{inert(x.Account), inert(x.Feature), x.Starts.UTC().Format(time.RFC3339), x.Ends.UTC().Format(time.RFC3339), x.State}
+		for _, n := range []int64{x.Overage, x.Invoiced, x.Pending, x.Late, x.Forgiven, x.NotBillable} {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
+		if err := c.Write(append(row, kinds[x.Key])); err != nil {
+			return err
+		}
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// inert keeps a spreadsheet from computing a cell.
+func inert(s string) string {
+	if s != "" && (s[0] == '=' || s[0] == '+' || s[0] == '-' || s[0] == '@' || s[0] == '\t' || s[0] == '\r') {
+		return "'" + s
+	}
+	return s
+}
+
+// closeRows reads the books of keys, in the order in which their periods ended.
+func closeRows(ctx context.Context, tx pgx.Tx, keys []int64) ([]CloseRow, error) {
+	rows, err := tx.Query(ctx, `SELECT a.account, f.name, p.starts, p.ends, p.state, coalesce(b.overage, t.overage), coalesce(b.invoiced, 0), coalesce(b.pending, 0),
+			coalesce(b.late, 0), coalesce(b.forgiven, 0), coalesce(b.not_billable, 0), k.key
+		FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id JOIN weir.accounts a ON a.id = k.account_id JOIN weir.features f ON f.id = k.feature_id
+		JOIN weir.totals t ON t.key = k.key LEFT JOIN weir.books b ON b.key = k.key WHERE k.key = ANY ($1) ORDER BY p.ends, p.id, k.key`, keys)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, closeRow)
+}
+
+// eachKeys hands out the keys of the periods that ended in a month, in their order, a thousand at a time: first those
+// of periods that were closed, then those that have ended by now and were not.
+func eachKeys(ctx context.Context, tx pgx.Tx, from, to, now time.Time, f func(keys []int64, closed bool) error) error {
+	if _, err := tx.Exec(ctx, statementSettings); err != nil {
+		return err
+	}
+	for _, states := range [][]string{{"closed", "invoiced"}, {"open", "closing"}} {
+		closed := states[0] == "closed"
+		if !closed && now.Before(to) {
+			to = now
+		}
+		where := "p.state IN ('" + states[0] + "', '" + states[1] + "')" // as the indexes have it
+		for ends, period := from, int64(0); ; {
+			rows, err := tx.Query(ctx, `SELECT p.ends, p.id FROM weir.periods p WHERE `+where+` AND p.ends >= $1 AND p.ends < $2 AND (p.ends, p.id) > ($1, $3)
+				ORDER BY p.ends, p.id LIMIT $4`, ends, to, period, keysEach)
+			if err != nil {
+				return err
+			}
+			var periods []int64
+			_, err = pgx.ForEachRow(rows, []any{&ends, &period}, func() error {
+				periods = append(periods, period)
+				return nil
+			})
+			if err != nil || len(periods) == 0 {
+				if err != nil {
+					return err
+				}
+				break
+			}
+			rows, err = tx.Query(ctx, "SELECT k.key FROM weir.keys k WHERE k.period_id = ANY ($1) ORDER BY k.key", periods)
+			if err != nil {
+				return err
+			}
+			keys, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+			if err != nil {
+				return err
+			}
+			for part := range slices.Chunk(keys, keysEach) {
+				if err := f(part, closed); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// monthOf is the month of an instant, in UTC.
+func monthOf(at time.Time) (from, to time.Time) {
+	from = time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
+	return from, from.AddDate(0, 1, 0)
+}
+
+// snapshot reads in one snapshot.
+func (b *Biller) snapshot(ctx context.Context, read func(pgx.Tx) error) error {
+	tx, err := b.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it has written nothing
+	if _, err := tx.Exec(ctx, "SET LOCAL jit = off"); err != nil { // many short statements
+		return err
+	}
+	return read(tx)
+}
