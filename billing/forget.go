@@ -68,6 +68,10 @@ func (a *Forget) apply(ctx context.Context, b *Biller, tx pgx.Tx, _ usage.By, no
 	return "what said who it was is gone", nil
 }
 
+// itsCustomers are those whom an account is or was mapped to.
+const itsCustomers = `SELECT c.customer FROM weir.customers c WHERE c.account_id = $1
+	UNION SELECT m.customer FROM weir.mapping_log m WHERE m.account_id = $1`
+
 const forgottenText = "the account was forgotten"
 
 func (b *Biller) forget(ctx context.Context, tx pgx.Tx, id int64, account string, f *Forgotten) error {
@@ -78,9 +82,8 @@ func (b *Biller) forget(ctx context.Context, tx pgx.Tx, id int64, account string
 	}{
 		{&f.Contacts, "DELETE FROM weir.contacts WHERE account_id = $1", []any{id}},
 		{&f.Answers, "DELETE FROM weir.consumed_once WHERE account_id = $1", []any{id}},
-		{&f.Events, `UPDATE weir.webhook_events SET body = '{}', note = $2 WHERE state <> 'stored' AND body <> '{}'
-			AND customer IN (SELECT c.customer FROM weir.customers c WHERE c.account_id = $1
-			                 UNION SELECT m.customer FROM weir.mapping_log m WHERE m.account_id = $1)`, []any{id, forgottenText}},
+		{&f.Events, "UPDATE weir.webhook_events SET body = '{}', note = $2 WHERE body <> '{}' AND customer IN (" + itsCustomers + ")", []any{id, forgottenText}},
+		{new(int64), "UPDATE weir.subscriptions SET body = '{}' WHERE customer IN (" + itsCustomers + ")", []any{id}},
 		{&f.Findings, `UPDATE weir.findings SET message = $2, subject = CASE WHEN subject = $3 THEN $4 ELSE subject END
 			WHERE account_id = $1 OR subject = $3`, []any{id, forgottenText, account, f.Name}},
 		{new(int64), "UPDATE weir.overrides SET reason = $2 WHERE account_id = $1", []any{id, forgottenText}},

@@ -2,6 +2,8 @@ package billing
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -233,9 +235,17 @@ func storeSubscriptions(ctx context.Context, tx pgx.Tx, customer string, subs []
 	return nil
 }
 
-// storedBody is a subscription as it is stored, the same for the same subscription.
+// storedBody is a subscription as it is stored, the same for the same subscription. Of its metadata, which may say who
+// somebody is, only a digest is kept: it tells that they changed.
 func storedBody(s *subscription) (string, error) {
-	body, err := json.Marshal(s)
+	said, err := json.Marshal(s.Metadata)
+	if err != nil {
+		return "", fmt.Errorf("store subscription %s: %w", s.ID, err)
+	}
+	kept := *s
+	digest := sha256.Sum256(said)
+	kept.Metadata = map[string]string{"sha256": hex.EncodeToString(digest[:])}
+	body, err := json.Marshal(&kept)
 	if err != nil {
 		return "", fmt.Errorf("store subscription %s: %w", s.ID, err)
 	}

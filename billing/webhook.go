@@ -143,7 +143,11 @@ func (b *Biller) storeEvent(ctx context.Context, e event) (hold bool, err error)
 		var fresh bool
 		err := tx.QueryRow(ctx, `
 			INSERT INTO weir.webhook_events AS w (event, type, livemode, api_version, customer, object, thin, body, received_at, state)
-			VALUES ($1, $2, $3, nullif($4, ''), nullif($5, ''), nullif($6, ''), $7, $8, $9, CASE WHEN $10 THEN 'stored' ELSE 'done' END)
+			VALUES ($1, $2, $3, nullif($4, ''), nullif($5, ''), nullif($6, ''), $7,
+				-- what says who a forgotten account was does not come back: its customer is deleted at Stripe after it was forgotten
+				CASE WHEN EXISTS (SELECT FROM weir.customers c JOIN weir.accounts a ON a.id = c.account_id
+				                  WHERE c.customer = $5 AND a.account = 'forgotten-' || a.id) THEN '{}' ELSE $8 END,
+				$9, CASE WHEN $10 THEN 'stored' ELSE 'done' END)
 			ON CONFLICT (event) DO UPDATE SET deliveries = w.deliveries + 1
 			RETURNING deliveries = 1`,
 			e.ID, e.Type, e.Livemode, e.APIVersion, h.customer, h.object, e.thin, string(e.raw), now, h.useful()).Scan(&fresh)
