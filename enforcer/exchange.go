@@ -179,7 +179,8 @@ func (ex *exchange) apply(e *Enforcer, a usage.LeaseAnswer) (owes, changed bool)
 	c.over -= ex.call.Over
 	c.ver, c.lim, c.tight = *a.Ver, *a.Lim, *a.Tight
 	if a.Got > 0 {
-		if (ex.gone && !ex.extend) || ex.epoch != c.epoch || c.sealed { // sealed between the look and the cut of its own
+		// A seal or a fence may also have come between the caller's last look and its question.
+		if (ex.gone && !ex.extend) || ex.epoch != c.epoch || c.sealed || e.fenced.Load() {
 			c.back += a.Got
 			return true, false
 		}

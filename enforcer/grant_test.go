@@ -30,22 +30,33 @@ func TestAGrantForManyLargeCallersFitsAWord(t *testing.T) {
 	require.EqualValues(t, ex.call.Waiting, c.left())
 }
 
-// A period ends between a caller's look and its question: what it is granted is nobody's.
-func TestAGrantThatWasAskedForAfterThePeriodsEndGoesBack(t *testing.T) {
+// A period ends, or leases are set aside to be settled, between a caller's look and its question: what it is granted then
+// is nobody's. The mark has passed the one, and the settling takes the other back without a word.
+func TestAGrantThatWasAskedForAfterACutGoesBack(t *testing.T) {
 	t.Parallel()
-	e, c := bare(t, attack, 0)
-	require.True(t, c.lock(nil, nil))
-	_, done, again := e.look(c, consumes(5))
-	require.False(t, done || again)
-	c.seal() // the mark passes the end; the last count is taken
-	ex := c.operation(consumes(5), 100, false)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	owes, _ := ex.apply(e, granted(c, 100))
-	require.True(t, owes)
-	require.False(t, ex.paid)
-	require.Zero(t, c.total()+c.left())
-	require.EqualValues(t, 100, c.back)
+	for name, cut := range map[string]func(*Enforcer, *counter){
+		"end": func(_ *Enforcer, c *counter) { c.seal() },
+		"rejoin": func(e *Enforcer, c *counter) {
+			e.fenced.Store(true)
+			c.mu.Lock()
+			c.cutAll()
+			c.mu.Unlock()
+		},
+	} {
+		e, c := bare(t, attack, 0)
+		require.True(t, c.lock(nil, nil))
+		_, done, again := e.look(c, consumes(5))
+		require.False(t, done || again, name)
+		cut(e, c)
+		ex := c.operation(consumes(5), 100, false)
+		c.mu.Lock()
+		owes, _ := ex.apply(e, granted(c, 100))
+		require.True(t, owes, name)
+		require.False(t, ex.paid, name)
+		require.Zero(t, c.total()+c.left(), name)
+		require.EqualValues(t, 100, c.back, name)
+		c.mu.Unlock()
+	}
 }
 
 const endlessPlans = `
