@@ -17,7 +17,12 @@ import (
 	"github.com/weirhq/weir/web/admin"
 )
 
-var formID = regexp.MustCompile(`name="form" value="([^"]+)"`)
+const underWay = "the period under way" // which fill looks up
+
+var (
+	formID  = regexp.MustCompile(`name="form" value="([^"]+)"`)
+	running = regexp.MustCompile(`<option value="([^"]+)"[^>]*>under way`)
+)
 
 // fill opens an action's form and returns what it carries, with more values.
 func (v *visitor) fill(path string, pairs ...string) url.Values {
@@ -28,6 +33,11 @@ func (v *visitor) fill(path string, pairs ...string) url.Values {
 	in := url.Values{"key": {formKey.FindStringSubmatch(body)[1]}, "form": {m[1]}, "reason": {"they called about it"}}
 	for i := 0; i < len(pairs); i += 2 {
 		in.Set(pairs[i], pairs[i+1])
+	}
+	if in.Get("at") == underWay {
+		m := running.FindStringSubmatch(body)
+		require.NotNil(v, m, "no period under way on %s", path)
+		in.Set("at", m[1])
 	}
 	return in
 }
@@ -57,7 +67,7 @@ func TestEachActionOfAnAccount(t *testing.T) {
 			return strings.Contains(v.page("/admin/accounts/acme"), "2,000")
 		}},
 		{"cap", "spending cap", []string{"feature", "events", "units", "700"}, "spending cap none → 700", nil},
-		{"adjust", "adjust", []string{"feature", "events", "at", "now", "way", "refund", "units", "100"}, "overage 500 → 400", nil},
+		{"adjust", "adjust", []string{"feature", "events", "at", underWay, "way", "refund", "units", "100"}, "overage 500 → 400", nil},
 		{"settle", "settle", nil, "events: 400 units are billable", nil},
 		{"resync", "resync", nil, customer, nil},
 		{"replay", "replay", nil, "0 refused reports", nil},
@@ -112,9 +122,9 @@ func TestWrongInputShowsTheFormAgainAndStoresNothing(t *testing.T) {
 		{"override", []string{"feature", "events", "included", "-5"}, []string{"without a sign", `value="-5"`}},
 		{"override", []string{"feature", "events", "included", "many"}, []string{"Enter whole units", `value="many"`}},
 		{"cap", []string{"feature", "nothing", "units", "5"}, []string{"Choose one of these"}},
-		{"adjust", []string{"feature", "events", "at", "now", "way", "refund", "units", ""}, []string{"Enter how many units"}},
-		{"adjust", []string{"feature", "events", "at", "now", "way", "refund", "units", "5", "reason", "  "}, []string{"Say why"}},
-		{"adjust", []string{"feature", "events", "at", "now", "way", "refund", "units", "5", "reason", strings.Repeat("x", 501)}, []string{"at most 500"}},
+		{"adjust", []string{"feature", "events", "at", underWay, "way", "refund", "units", ""}, []string{"Enter how many units"}},
+		{"adjust", []string{"feature", "events", "at", underWay, "way", "refund", "units", "5", "reason", "  "}, []string{"Say why"}},
+		{"adjust", []string{"feature", "events", "at", underWay, "way", "refund", "units", "5", "reason", strings.Repeat("x", 501)}, []string{"at most 500"}},
 		{"map", []string{"customer", "acme"}, []string{"begins with cus_", `value="acme"`}},
 		{"late", []string{"id", "77", "policy", "forgive"}, []string{"Nothing is held"}},
 		{"contact", []string{"email", "nobody"}, []string{"one bare address", `value="nobody"`}},
@@ -132,7 +142,7 @@ func TestWrongInputShowsTheFormAgainAndStoresNothing(t *testing.T) {
 
 	// What the rules refuse is written down, and the form comes again with another id.
 	path := "/admin/accounts/acme/do/adjust"
-	in := v.fill(path, "feature", "events", "at", "now", "way", "refund", "units", "11", "step", "do")
+	in := v.fill(path, "feature", "events", "at", underWay, "way", "refund", "units", "11", "step", "do")
 	a := v.post(path, in)
 	require.Equal(t, http.StatusUnprocessableEntity, a.status)
 	require.Contains(t, a.body, "more units than are counted")
@@ -148,7 +158,7 @@ func TestPostsOfOtherSitesChangeNothing(t *testing.T) {
 	w.use("acme", 10)
 	v := w.signedIn("Ann")
 	path := "/admin/accounts/acme/do/adjust"
-	in := v.fill(path, "feature", "events", "at", "now", "way", "refund", "units", "1", "step", "do")
+	in := v.fill(path, "feature", "events", "at", underWay, "way", "refund", "units", "1", "step", "do")
 	require.Equal(t, http.StatusForbidden, v.post(path, in, "Sec-Fetch-Site", "cross-site").status)
 	require.Equal(t, http.StatusForbidden, v.post(path, in, "Origin", "https://evil.example").status)
 	without := url.Values{}
@@ -171,7 +181,7 @@ func TestHostileNamesAndReasonsAreText(t *testing.T) {
 	w.use(name, 10)
 	v := w.signedIn("Ann")
 	path := admin.AccountPath(name)
-	in := v.fill(path+"/do/adjust", "feature", "events", "at", "now", "way", "add", "units", "7", "reason", `</li><img src=x onerror=alert(2)>`, "step", "do")
+	in := v.fill(path+"/do/adjust", "feature", "events", "at", underWay, "way", "add", "units", "7", "reason", `</li><img src=x onerror=alert(2)>`, "step", "do")
 	a := v.post(path+"/do/adjust", in)
 	require.Equal(t, http.StatusSeeOther, a.status, a.body)
 	require.Equal(t, path, a.header.Get("Location"))
@@ -199,7 +209,7 @@ func TestMoneyWaitsForASecondPerson(t *testing.T) {
 	ann, bob := w.browser("X-User", "ann"), w.browser("X-User", "bob")
 	ask := func(units string) string {
 		path := "/admin/accounts/acme/do/adjust"
-		a := ann.post(path, ann.fill(path, "feature", "events", "at", "now", "way", "refund", "units", units, "step", "do"))
+		a := ann.post(path, ann.fill(path, "feature", "events", "at", underWay, "way", "refund", "units", units, "step", "do"))
 		require.Equal(t, http.StatusSeeOther, a.status, a.body)
 		require.Equal(t, usage.ResultWaiting, w.log()[0].Result)
 		return fmt.Sprint(w.log()[0].ID)

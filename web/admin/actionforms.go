@@ -162,10 +162,8 @@ func adjustFields(f *facts) []field {
 	periods := field{Name: "at", Label: "Period"}
 	for i := range f.s.Lines {
 		l := &f.s.Lines[i]
-		at := l.Starts.UTC().Format(time.RFC3339)
-		if l.Running {
-			at = "now"
-		}
+		// An instant of its own, also for the one under way: by the time the form is sent another may be.
+		at := l.Starts.UTC().Format(time.RFC3339Nano)
 		if l.Key == 0 || slices.ContainsFunc(periods.Options, func(o option) bool { return o.Value == at }) {
 			continue
 		}
@@ -202,14 +200,12 @@ func readAdjust(account string, fields []field, _ url.Values) (billing.Action, b
 	if fields[2].Value == "refund" {
 		a.Units = -a.Units
 	}
-	if fields[1].Value != "now" {
-		at, err := time.Parse(time.RFC3339, fields[1].Value)
-		if err != nil {
-			fields[1].Error = "Choose a period."
-			return nil, false
-		}
-		a.At = at
+	at, err := time.Parse(time.RFC3339Nano, fields[1].Value)
+	if err != nil {
+		fields[1].Error = "Choose a period."
+		return nil, false
 	}
+	a.At = at
 	return a, true
 }
 
