@@ -132,7 +132,7 @@ func TestCase33UnauthorizedStopsEverythingAndMarksNothing(t *testing.T) {
 			hits := fault.Hits()
 			w.node.use("acme", 3)
 			w.hour()
-			require.Equal(t, hits, fault.Hits(), "nobody goes on")
+			require.LessOrEqual(t, fault.Hits(), hits+1, "nobody goes on, but for one try in 30 s")
 			require.EqualValues(t, 2, w.number("SELECT count(*) FROM weir.reports"), "nothing piles up")
 			fault.Remove()
 			require.NoError(t, w.b.Resume(t.Context(), "unauthorized", "tester"))
