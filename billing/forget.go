@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -84,8 +85,9 @@ func (b *Biller) forget(ctx context.Context, tx pgx.Tx, id int64, account string
 		{&f.Answers, "DELETE FROM weir.consumed_once WHERE account_id = $1", []any{id}},
 		{&f.Events, "UPDATE weir.webhook_events SET body = '{}', note = $2 WHERE body <> '{}' AND customer IN (" + itsCustomers + ")", []any{id, forgottenText}},
 		{new(int64), "UPDATE weir.subscriptions SET body = '{}' WHERE customer IN (" + itsCustomers + ")", []any{id}},
-		{&f.Findings, `UPDATE weir.findings SET message = $2, subject = CASE WHEN subject = $3 THEN $4 ELSE subject END
-			WHERE account_id = $1 OR subject = $3`, []any{id, forgottenText, account, f.Name}},
+		{&f.Findings, `UPDATE weir.findings SET subject = CASE WHEN subject = $3 THEN $4 ELSE subject END,
+				message = CASE WHEN account_id = $1 OR subject = $3 THEN $2 ELSE replace(message, $5, '(forgotten)') END
+			WHERE account_id = $1 OR subject = $3 OR strpos(message, $5) > 0`, []any{id, forgottenText, account, f.Name, strconv.Quote(account)}},
 		{new(int64), "UPDATE weir.overrides SET reason = $2 WHERE account_id = $1", []any{id, forgottenText}},
 		{new(int64), "UPDATE weir.accounts SET account = $2, shadow = false WHERE id = $1", []any{id, f.Name}},
 		{new(int64), "SELECT weir.touch($1)", []any{id}},

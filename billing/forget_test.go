@@ -31,11 +31,13 @@ func TestNothingThatStripeToldOfAForgottenAccountStays(t *testing.T) {
 	require.Positive(t, told("webhook_events"))
 	w.exec("UPDATE weir.webhook_events SET state = 'stored'") // whatever became of them
 
+	w.exec("SELECT weir.find('mapping_conflict', 'cus_other', NULL, 'customer cus_other is account \"planted@example.com\", too', now())")
 	w.exec("UPDATE weir.accounts SET plan_until = $1", w.sim.Now().Add(-time.Second))
 	by := usage.By{Actor: "ann", Way: usage.WayCLI, Reason: "request 12"}
 	_, err = w.b.Do(t.Context(), &billing.Forget{Account: "planted@example.com"}, by)
 	require.NoError(t, err)
 	require.Zero(t, told("webhook_events"))
+	require.Equal(t, "customer cus_other is account (forgotten), too", w.findings()["mapping_conflict"])
 	for i, kind := range []string{"customer.updated", "customer.deleted", "customer.subscription.deleted"} {
 		id := fmt.Sprintf("evt_late_%d", i)
 		body := eventBody(id, kind, fmt.Sprintf(`{"id":%q,"object":"x","customer":%q,"email":"planted@example.com"}`, sub.Customer.ID, sub.Customer.ID))

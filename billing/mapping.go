@@ -150,6 +150,19 @@ func (b *Biller) mapByReference(ctx context.Context, tx pgx.Tx, customer, accoun
 	if err := validAccount(account); err != nil {
 		return raise(ctx, tx, finding{kind: "bad_reference", subject: customer, message: fmt.Sprintf("%s of %s is no account id: %s", source, customer, err)}, now)
 	}
+	if source == "metadata" {
+		// Metadata stand for good: they don't map again what somebody has unmapped.
+		var by *string
+		err := tx.QueryRow(ctx, `SELECT (SELECT CASE WHEN m.account_id IS NULL THEN m.actor END FROM weir.mapping_log m
+			WHERE m.customer = $1 ORDER BY m.id DESC LIMIT 1)`, customer).Scan(&by)
+		if err != nil {
+			return fmt.Errorf("map customer %s: %w", customer, err)
+		}
+		if by != nil {
+			return raise(ctx, tx, finding{kind: "mapping_conflict", subject: customer, message: fmt.Sprintf(
+				"metadata say that customer %s is account %q, from which %s unmapped it: map it again with PUT /v1/accounts/{account}, or take account_id out of the metadata", customer, account, *by)}, now)
+		}
+	}
 	live := b.cfg.Stripe != nil && b.cfg.Stripe.Live()
 	err := b.link(ctx, tx, account, customer, live, source, source, false, now)
 	if errors.Is(err, ErrMapped) {
