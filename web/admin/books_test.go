@@ -99,3 +99,12 @@ func TestTheBooksArePaged(t *testing.T) {
 	require.Len(t, seen, 250)
 	require.Contains(t, v.page("/admin/books/2026-01?after=x"), "acct-000001", "what is no place is the beginning")
 }
+
+func TestInvoicesOfAStoryAreInMoney(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.month("acme")
+	page := w.signedIn("Ada").page("/admin/accounts/acme?kind=invoice")
+	require.Regexp(t, `total \d+\.\d\d USD`, page)
+	require.NotContains(t, page, "minor units")
+}

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shopspring/decimal"
+
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/plans"
 )
 
 // eventView is one event of a story.
@@ -233,7 +236,7 @@ func invoiceEvent(v *eventView, what string, d data) {
 	v.Title = "Invoice " + orWord(d.text("number"), d.text("invoice")) + ", " + what
 	v.Text = strings.Trim(strings.Join([]string{d.text("reason"), d.text("customer")}, ", "), ", ")
 	if d["total"] != nil {
-		v.Text += fmt.Sprintf(", total %s minor units of %s", count(d.n("total")), d.text("currency"))
+		v.Text += ", total " + money(d.n("total"), d.text("currency"))
 	}
 	if what == "draft" && d["finalizes"] != nil {
 		v.Text += ", final at " + d.at("finalizes")
@@ -249,8 +252,18 @@ func invoiceEvent(v *eventView, what string, d data) {
 		if m := l.text("meter"); m != "" {
 			meter = m
 		}
-		v.Lines = append(v.Lines, fmt.Sprintf("line %s: %s units, %s minor units, %s, %s", l.text("line"), count(l.n("quantity")), count(l.n("amount")), l.span(), meter))
+		v.Lines = append(v.Lines, fmt.Sprintf("line %s: %s units, %s, %s, %s", l.text("line"), count(l.n("quantity")), money(l.n("amount"), d.text("currency")), l.span(), meter))
 	}
+}
+
+// money is an amount of minor units in whole units of its currency, as invoices have it.
+func money(minor int64, currency string) string {
+	one, err := plans.NewPrice("1", 1, currency) // one whole unit is as many minor units as the currency has
+	if err != nil {
+		return count(minor) + " minor units"
+	}
+	exponent := int32(len(one.UnitAmount().String()) - 1)
+	return decimal.New(minor, -exponent).StringFixed(exponent) + " " + strings.ToUpper(currency)
 }
 
 func webhookEvent(v *eventView, what string, d data) {
