@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -125,4 +126,14 @@ func TestANodeIsGivenUp(t *testing.T) {
 	require.Equal(t, []string{"Ann", usage.WayAdmin, "give up node", fmt.Sprintf("node %d", w.node), "looked into it", usage.ResultDone},
 		[]string{e.Actor, e.Way, e.Action, e.Subject, e.Reason, e.Result})
 	require.Equal(t, http.StatusNotFound, v.get("/admin/nodes/987654/give-up").status)
+}
+
+func TestTheLogSaysASubjectOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := usage.BeginAudit(t.Context(), w.db, usage.By{Actor: "ann", Way: usage.WayCLI, Reason: "the first one"}, "publish plans", "d83a841c", map[string]any{"hash": "d83a841c", "now": false}, w.sim.Now())
+	require.NoError(t, err)
+	page := w.signedIn("Ann").page("/admin/audit")
+	require.Equal(t, 1, strings.Count(page, "d83a841c"))
+	require.Contains(t, page, "now false")
 }

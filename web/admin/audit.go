@@ -33,7 +33,7 @@ type auditRow struct {
 
 func viewEntry(e *usage.Entry) auditRow {
 	x := auditRow{
-		ID: strconv.FormatInt(e.ID, 10), At: instant(e.At), Actor: e.Actor, Way: ways[e.Way], Action: e.Action, Subject: e.Subject, Arguments: arguments(e.Arguments),
+		ID: strconv.FormatInt(e.ID, 10), At: instant(e.At), Actor: e.Actor, Way: ways[e.Way], Action: e.Action, Subject: e.Subject, Arguments: arguments(e.Arguments, e.Subject),
 		Reason: e.Reason, Result: orWord(e.Result, "begun"), Message: e.Message, Level: "ok", Account: e.Account,
 	}
 	switch e.Result {
@@ -54,8 +54,8 @@ func viewEntry(e *usage.Entry) auditRow {
 
 var ways = map[string]string{usage.WayAdmin: "admin", usage.WayCLI: "command line", usage.WayAPI: "API", usage.WayPage: "usage page"}
 
-// arguments writes what an action was given, for people.
-func arguments(body json.RawMessage) string {
+// arguments writes what an action was given, for people, but for what its subject says already.
+func arguments(body json.RawMessage, subject string) string {
 	var all map[string]any
 	d := json.NewDecoder(strings.NewReader(string(body)))
 	d.UseNumber()
@@ -64,7 +64,7 @@ func arguments(body json.RawMessage) string {
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if all[name] != nil && name != "account" {
+		if all[name] != nil && name != "account" && (subject == "" || fmt.Sprint(all[name]) != subject) {
 			parts = append(parts, strings.ReplaceAll(name, "_", " ")+" "+fmt.Sprint(all[name]))
 		}
 	}

@@ -349,7 +349,7 @@ func actionEvent(v *eventView, what string, d data) {
 		v.Lines = append(v.Lines, m)
 	}
 	if body, err := json.Marshal(d["arguments"]); err == nil {
-		if a := arguments(body); a != "" {
+		if a := arguments(body, ""); a != "" {
 			v.Lines = append(v.Lines, a)
 		}
 	}
