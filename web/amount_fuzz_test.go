@@ -2,12 +2,13 @@ package web
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-var plainAmount = regexp.MustCompile(`^\s*[0-9]{1,15}(\.[0-9]{1,3})?\s*$`)
+var plainAmount = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,3})?$`)
 
 // An amount that a customer may enter is a plain number, and means what it says.
 func FuzzAmountsAreWhatWasEntered(f *testing.F) {
@@ -19,7 +20,7 @@ func FuzzAmountsAreWhatWasEntered(f *testing.F) {
 		if err != nil {
 			return
 		}
-		require.Regexp(t, plainAmount, s)
+		require.Regexp(t, plainAmount, strings.TrimSpace(s))
 		require.False(t, d.IsNegative())
 		require.GreaterOrEqual(t, d.Exponent(), -int32(exponent%4))
 	})
