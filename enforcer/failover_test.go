@@ -1,42 +1,22 @@
 package enforcer
 
 import (
-	"context"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/schematest"
-	"github.com/weirhq/weir/plans"
 )
 
 // While a node stores its usage again for a database that lost commits, its calls go on. What they are granted then must
 // not be granted to others as well.
 func TestNothingIsGrantedTwiceWhileUsageIsStoredAgain(t *testing.T) {
 	t.Parallel()
-	catalog, err := plans.Parse([]byte(`
-currency: usd
-default_plan: free
-features:
-  events: {}
-plans:
-  free: {quota: {events: 1_000}, on_exceeded: block}
-`))
-	require.NoError(t, err)
 	pool := schematest.Pool(t)
 	var nodes [2]*Enforcer
 	for i := range nodes {
-		e, err := New(pool, &Config{Plans: catalog, NoJournal: true, MaxWait: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		require.NoError(t, e.Start(t.Context()))
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			defer cancel()
-			require.NoError(t, e.Stop(ctx))
-		})
-		nodes[i] = e
+		nodes[i] = startHere(t, pool, thousand)
 	}
 	admitted := int64(0)
 	take := func(e *Enforcer, n int64) bool {

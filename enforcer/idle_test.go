@@ -17,6 +17,16 @@ import (
 	"github.com/weirhq/weir/usage"
 )
 
+// thousand is a plan file of one plan with a thousand units.
+const thousand = `
+currency: usd
+default_plan: free
+features:
+  events: {}
+plans:
+  free: {quota: {events: 1_000}, on_exceeded: block}
+`
+
 // startHere is an enforcer whose inside the tests of this package may look at.
 func startHere(t *testing.T, pool *pgxpool.Pool, file string) *Enforcer {
 	t.Helper()

@@ -2,7 +2,6 @@ package enforcer
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/schematest"
-	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -42,15 +40,6 @@ func (h *holdLoads) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 // A look at the usage that was read before a change, and answered after it, must not bring the old terms back.
 func TestALookAtTheUsageDoesNotUndoAChange(t *testing.T) {
 	t.Parallel()
-	catalog, err := plans.Parse([]byte(`
-currency: usd
-default_plan: free
-features:
-  events: {}
-plans:
-  free: {quota: {events: 1_000}, on_exceeded: block}
-`))
-	require.NoError(t, err)
 	pool := schematest.Pool(t)
 	h := &holdLoads{held: make(chan struct{}), free: make(chan struct{})}
 	cfg := pool.Config()
@@ -58,14 +47,7 @@ plans:
 	watched, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(watched.Close)
-	e, err := New(watched, &Config{Plans: catalog, NoJournal: true, MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	require.NoError(t, e.Start(t.Context()))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		require.NoError(t, e.Stop(ctx))
-	})
+	e := startHere(t, watched, thousand)
 	_, err = e.Consume(t.Context(), "acme", "events", 1)
 	require.NoError(t, err)
 	a, _ := e.accounts.Load("acme")
