@@ -52,7 +52,7 @@ func (b *Biller) Do(ctx context.Context, a Action, by usage.By) (int64, error) {
 			return 0, err
 		}
 		message, err := c.run(ctx, b, by)
-		return id, errors.Join(err, b.endChain(context.WithoutCancel(ctx), id, c, message, err))
+		return id, errors.Join(err, b.endChain(ctx, id, c, message, err))
 	}
 	var id int64
 	err := b.begin(ctx, func(tx pgx.Tx) error {
@@ -65,7 +65,7 @@ func (b *Biller) Do(ctx context.Context, a Action, by usage.By) (int64, error) {
 	if err == nil || errors.Is(err, usage.ErrRepeated) {
 		return id, err
 	}
-	return b.noteRefusal(context.WithoutCancel(ctx), a, by, err)
+	return b.noteRefusal(ctx, a, by, err)
 }
 
 // admit checks who asks and what for.
@@ -95,6 +95,8 @@ func (b *Biller) applyTo(ctx context.Context, tx pgx.Tx, a Action, by usage.By, 
 }
 
 func (b *Biller) endChain(ctx context.Context, row int64, c chain, message string, cause error) error {
+	ctx, cancel := b.after(ctx)
+	defer cancel()
 	result := usage.ResultDone
 	if cause != nil {
 		message = strings.TrimPrefix(message+"; "+cause.Error(), "; ")
@@ -125,6 +127,8 @@ func nameless(message, account string) string {
 // noteRefusal writes the row of an action whose transaction was rolled back. A form of which the rules refused what it
 // asked for has been sent; one that met a database in trouble may be sent again.
 func (b *Biller) noteRefusal(ctx context.Context, a Action, by usage.By, cause error) (int64, error) {
+	ctx, cancel := b.after(ctx)
+	defer cancel()
 	result := usage.ResultRefused
 	if !Refused(cause) {
 		result, by.Form = usage.ResultFailed, ""

@@ -37,6 +37,9 @@ type Config struct {
 	SecondLook time.Duration
 	// LookEach is the wall time between two looks at all ended periods whose invoices are not final; zero is 5 s.
 	LookEach time.Duration
+	// StoreTime bounds each storing of what came of work when the work's own time may be over: outcomes are known then,
+	// and only then. What a database that hangs does not take is as after a crash. Zero is 10 s.
+	StoreTime time.Duration
 }
 
 // Nudge tells a worker that there is work of a kind. It carries no state: the work is in rows. It fits River's JobArgs.
@@ -127,6 +130,9 @@ func New(db *pgxpool.Pool, cfg Config) (*Biller, error) {
 	if cfg.LookEach == 0 {
 		cfg.LookEach = 5 * time.Second
 	}
+	if cfg.StoreTime == 0 {
+		cfg.StoreTime = 10 * time.Second
+	}
 	if cfg.Senders < 0 || cfg.Readers < 0 {
 		return nil, errors.New("billing: Senders and Readers cannot be negative")
 	}
@@ -155,6 +161,11 @@ func (b *Biller) nudge(ctx context.Context, tx pgx.Tx, n Nudge) error {
 		return fmt.Errorf("enqueue %s: %w", n.Kind(), err)
 	}
 	return nil
+}
+
+// after is the time in which what came of ctx's work is stored, whether or not ctx has ended.
+func (b *Biller) after(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StoreTime)
 }
 
 // begin runs do in a transaction.

@@ -28,7 +28,7 @@ func (b *Biller) ReadInvoice(ctx context.Context, id string) error {
 		return fmt.Errorf("claim invoice %s: %w", id, err)
 	}
 	if err := b.readClaimed(ctx, c, id, claim, wanted); err != nil {
-		return errors.Join(err, b.readFailed(context.WithoutCancel(ctx), id, claim, err))
+		return errors.Join(err, b.readFailed(ctx, id, claim, err))
 	}
 	return nil
 }
@@ -51,6 +51,8 @@ func (b *Biller) ReadDueInvoices(ctx context.Context, most int) (int, error) {
 }
 
 func (b *Biller) readFailed(ctx context.Context, id string, claim int64, cause error) error {
+	ctx, cancel := b.after(ctx)
+	defer cancel()
 	if isStopped(cause) {
 		if err := b.stop(ctx, "unauthorized", "Stripe does not accept the API key: "+cause.Error()); err != nil {
 			return err

@@ -72,7 +72,7 @@ func (b *Biller) Late(ctx context.Context) error {
 			break // the rest is taken again when its hold is over
 		}
 		if err := b.lateOne(ctx, c, &rows[i]); err != nil {
-			errs = append(errs, b.lateFailed(context.WithoutCancel(ctx), &rows[i], err))
+			errs = append(errs, b.lateFailed(ctx, &rows[i], err))
 		}
 	}
 	return errors.Join(errs...)
@@ -145,6 +145,8 @@ func (b *Biller) lateOne(ctx context.Context, c *Client, l *lateRow) error {
 
 // lateFailed stores what went wrong. What Stripe refuses is held for a person.
 func (b *Biller) lateFailed(ctx context.Context, l *lateRow, cause error) error {
+	ctx, cancel := b.after(ctx)
+	defer cancel()
 	if isStopped(cause) {
 		return b.stop(ctx, "unauthorized", "Stripe does not accept the API key: "+cause.Error())
 	}

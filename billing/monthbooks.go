@@ -237,7 +237,11 @@ func (b *Biller) snapshot(ctx context.Context, read func(pgx.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it has written nothing
+	defer func() {
+		ctx, cancel := b.after(ctx)
+		defer cancel()
+		_ = tx.Rollback(ctx) // it has written nothing
+	}()
 	if _, err := tx.Exec(ctx, "SET LOCAL jit = off"); err != nil { // many short statements
 		return err
 	}

@@ -65,8 +65,7 @@ func (b *Biller) send(ctx context.Context, claim source) (goOn bool, err error) 
 		senders.Go(func() { p.call(ctx) })
 	}
 	// What was begun is stored also when our own time is over: the outcomes are known now, and only now.
-	store := context.WithoutCancel(ctx)
-	storer.Go(func() { p.store(store) })
+	storer.Go(func() { p.store(ctx) })
 	err = p.feed(ctx)
 	close(p.queue)
 	senders.Wait()
@@ -74,6 +73,8 @@ func (b *Biller) send(ctx context.Context, claim source) (goOn bool, err error) 
 	storer.Wait()
 	err = errors.Join(err, p.storeErr)
 	if p.halted != nil {
+		store, cancel := b.after(ctx)
+		defer cancel()
 		return false, errors.Join(err, b.stop(store, "unauthorized", "Stripe does not accept the API key: "+p.halted.Error()))
 	}
 	return err == nil, err
@@ -184,11 +185,13 @@ func (p *pipeline) store(ctx context.Context) {
 	}
 }
 
-// settle stores the outcomes of a set. One that cannot be stored is unknown, and its set alone.
+// settle stores the outcomes of a set, in bounded time. One that cannot be stored is unknown, and its set alone.
 func (p *pipeline) settle(ctx context.Context, set []sent) {
 	if len(set) == 0 {
 		return
 	}
+	ctx, cancel := p.b.after(ctx)
+	defer cancel()
 	err := p.b.storeOutcomes(ctx, set)
 	p.mu.Lock()
 	p.open -= len(set)

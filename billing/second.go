@@ -66,7 +66,7 @@ func (b *Biller) Decide(ctx context.Context, request int64, approve bool, by usa
 		return fmt.Errorf("request %d: it is decided already: %w", request, ErrDecided)
 	}
 	if err != nil && Refused(err) {
-		return errors.Join(err, b.noteUndecided(context.WithoutCancel(ctx), request, by, err))
+		return errors.Join(err, b.noteUndecided(ctx, request, by, err))
 	}
 	return err
 }
@@ -132,6 +132,8 @@ func actionOf(e *usage.Entry) (Action, error) {
 
 // noteUndecided writes down a decision that came to nothing.
 func (b *Biller) noteUndecided(ctx context.Context, request int64, by usage.By, cause error) error {
+	ctx, cancel := b.after(ctx)
+	defer cancel()
 	id, err := usage.BeginAudit(ctx, b.db, by, "decide", "request "+units(request), map[string]int64{"request": request}, b.now())
 	if errors.Is(err, usage.ErrRepeated) {
 		return nil // the same form again

@@ -102,6 +102,9 @@ type snapshots interface {
 	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
 }
 
+// undoTime bounds the end of a transaction whose reader may have gone.
+const undoTime = 5 * time.Second
+
 func inSnapshot(ctx context.Context, db usage.DB, read func(pgx.Tx) error) error {
 	begin, ok := db.(snapshots)
 	if !ok {
@@ -111,7 +114,11 @@ func inSnapshot(ctx context.Context, db usage.DB, read func(pgx.Tx) error) error
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it has written nothing
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+		defer cancel()
+		_ = tx.Rollback(ctx) // it has written nothing
+	}()
 	if _, err := tx.Exec(ctx, statementSettings); err != nil {
 		return err
 	}

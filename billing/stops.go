@@ -83,7 +83,9 @@ func (b *Biller) compareClock(ctx context.Context, date time.Time) {
 	if !due {
 		return
 	}
-	if err := b.weighSkew(context.WithoutCancel(ctx), date.Sub(b.now())); err != nil {
+	ctx, cancel := b.after(ctx)
+	defer cancel()
+	if err := b.weighSkew(ctx, date.Sub(b.now())); err != nil {
 		b.log.Error("the clock could not be compared with Stripe's", "error", err)
 	}
 }

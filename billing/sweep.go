@@ -183,7 +183,7 @@ func (b *Biller) applyListed(ctx context.Context, c *Client, s subscription) err
 		err = b.applySync(ctx, cc, f, derive(f), nil)
 	}
 	if err != nil {
-		return errors.Join(err, b.syncFailed(context.WithoutCancel(ctx), cc, err))
+		return errors.Join(err, b.syncFailed(ctx, cc, err))
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (b *Biller) SyncCustomer(ctx context.Context, id string, force bool) error 
 		return err
 	}
 	if err := b.syncClaimed(ctx, c, cc); err != nil {
-		return errors.Join(err, b.syncFailed(context.WithoutCancel(ctx), cc, err))
+		return errors.Join(err, b.syncFailed(ctx, cc, err))
 	}
 	return nil
 }
@@ -94,6 +94,8 @@ func (b *Biller) claimCustomer(ctx context.Context, id string, live, force bool)
 
 // syncFailed gives the turn back, to be taken again after a pause that grows to 30 s.
 func (b *Biller) syncFailed(ctx context.Context, cc claimedCustomer, cause error) error {
+	ctx, cancel := b.after(ctx)
+	defer cancel()
 	if isStopped(cause) {
 		if err := b.stop(ctx, "unauthorized", "Stripe does not accept the API key: "+cause.Error()); err != nil {
 			return err
