@@ -25,7 +25,7 @@ type consoleFlags struct {
 // console is the admin with River's own page in it.
 type console struct {
 	*pages.Admin
-	jobs *riverui.Handler
+	counts func(context.Context) error // starts what River's page keeps beside the requests: its counts
 }
 
 // open makes the console over an office. It starts nothing.
@@ -34,21 +34,21 @@ func (f *consoleFlags) open(c *call, o *office, a *adminFlags, l *linkFlags) (*c
 	if err := settings.FromFile(&secret, l.SecretFile, "WEIR_SECRET"); err != nil {
 		return nil, err
 	}
-	k := &console{}
-	var err error
-	if k.jobs, err = o.jobPages(); err != nil {
+	theirs, err := o.jobPages()
+	if err != nil {
 		return nil, err
 	}
+	k := &console{counts: theirs.Start}
 	k.Admin, err = pages.New(pages.Config{
 		DB: o.pool, Biller: o.biller, Clock: o.clock, Logger: c.logger, Token: a.token, UserHeader: f.UserHeader, TrustedProxies: f.TrustedProxies, SecondPerson: f.SecondPerson, Secret: secret,
-		Jobs: k.jobs, Loads: o.loads,
+		Jobs: theirs, Loads: o.loads,
 	})
 	return k, err
 }
 
-// start starts what River's page keeps beside the requests: its counts. It ends with ctx.
+// start starts what runs beside the requests. It ends with ctx.
 func (k *console) start(ctx context.Context) error {
-	if err := k.jobs.Start(ctx); err != nil {
+	if err := k.counts(ctx); err != nil {
 		return fmt.Errorf("start the jobs' page: %w", err)
 	}
 	return nil

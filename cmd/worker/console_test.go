@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -103,4 +106,29 @@ func TestAJobThatFailsIsOnTheOverview(t *testing.T) {
 		return strings.Contains(body, `id="alert-job-novel-discarded"`)
 	}, time.Minute, 50*time.Millisecond)
 	require.Contains(t, body, "Retry it once its cause is mended")
+}
+
+// A worker whose admin can't start ends: its jobs have ended before its database is closed.
+func TestTheJobsEndWhenTheAdminCantStart(t *testing.T) {
+	t.Parallel()
+	p := newMigrated(t)
+	var all commands
+	parser, err := newParser(&all, p.getenv, io.Discard, io.Discard, new(bool))
+	require.NoError(t, err)
+	_, err = parser.Parse([]string{"serve", "--no-stripe"})
+	require.NoError(t, err)
+	c := &call{globals: all.globals, ctx: t.Context(), env: p.getenv, out: io.Discard, errs: io.Discard, logger: slog.New(slog.DiscardHandler)}
+	catalog, err := all.Serve.load(c)
+	require.NoError(t, err)
+	o, err := all.Serve.start(t.Context(), c, catalog)
+	require.NoError(t, err)
+	t.Cleanup(o.pool.Close)
+	front, err := newEntrance(c)
+	require.NoError(t, err)
+
+	broken := errors.New("the counts can't be read")
+	o.console.counts = func(context.Context) error { return broken }
+	require.ErrorIs(t, o.work(t.Context(), front, 20*time.Second), broken)
+	require.Zero(t, o.pool.Stat().AcquiredConns(), "nothing uses the database any more")
+	require.False(t, o.working.Load())
 }

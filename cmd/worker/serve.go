@@ -176,16 +176,17 @@ func (s *serveCmd) serve(c *call, catalog *plans.Catalog) error {
 	return nil
 }
 
-// work opens the entrance, follows the clock and waits for ctx; then it lets the running jobs end. The jobs run already.
+// work opens the entrance, follows the clock and waits for ctx. The jobs run already; when it returns, whyever, they
+// have ended, and the database may be closed.
 func (o *office) work(ctx context.Context, front *entrance, stopTimeout time.Duration) error {
-	if err := o.console.start(ctx); err != nil {
-		return err
+	err := o.console.start(ctx)
+	if err == nil {
+		o.working.Store(true)
+		front.open(o.routes())
+		o.clock.Run(ctx)
+		o.working.Store(false)
 	}
-	o.working.Store(true)
-	front.open(o.routes())
-	o.clock.Run(ctx)
-	o.working.Store(false)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	return o.jobs.Stop(end)
+	return errors.Join(err, o.jobs.Stop(end))
 }
