@@ -39,7 +39,7 @@ type chain interface {
 // Do carries out an action on somebody's behalf and writes it into the audit log; the row's id is returned. An action
 // that is one transaction is there together with its row or not at all; of others the row is written first and how
 // they ended after. Input that is wrong (IsPermanent) and a form that was sent before (usage.ErrRepeated) leave no
-// row; what the rules refuse leaves one, and Refused tells it.
+// row; what the rules refuse leaves one, and Refused tells it. A form whose action failed may be sent again.
 func (b *Biller) Do(ctx context.Context, a Action, by usage.By) (int64, error) {
 	if err := b.admit(a, by); err != nil {
 		return 0, err
@@ -125,7 +125,7 @@ func nameless(message, account string) string {
 }
 
 // noteRefusal writes the row of an action whose transaction was rolled back. A form of which the rules refused what it
-// asked for has been sent; one that met a database in trouble may be sent again.
+// asked for has been sent; one whose action failed may be sent again, as everywhere.
 func (b *Biller) noteRefusal(ctx context.Context, a Action, by usage.By, cause error) (int64, error) {
 	ctx, cancel := b.after(ctx)
 	defer cancel()

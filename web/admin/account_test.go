@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/internal/stripesim"
 	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/web/admin"
 )
@@ -107,6 +108,35 @@ func TestEachActionOfAnAccount(t *testing.T) {
 	}
 	require.Contains(t, v.page("/admin/audit?actor=Ann&action=adjust"), "units -100")
 	require.Contains(t, v.page("/admin/accounts/acme?kind=plan"), "mapped")
+}
+
+// An action that failed is repeated by sending its form again. One that was done is not.
+func TestAFailedActionIsRepeatedByTheSameForm(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.catalogue()
+	w.over("acme", 500)
+	v := w.signedIn("Ann")
+	in := v.fill("/admin/accounts/acme/do/resync", "step", "do")
+	fault := w.sim.Faults().Inject(stripesim.Match{Method: "GET"}, stripesim.Unavailable(http.StatusInternalServerError))
+	for range 2 {
+		w.exec("UPDATE weir.customers SET claimed_until = '-infinity'") // its back-off
+		a := v.post("/admin/accounts/acme/do/resync", in)
+		require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
+		require.Contains(t, a.body, "Send the same form again")
+	}
+	fault.Remove()
+	w.exec("UPDATE weir.customers SET claimed_until = '-infinity'")
+	for range 3 {
+		a := v.post("/admin/accounts/acme/do/resync", in)
+		require.Equal(t, http.StatusSeeOther, a.status, a.body)
+	}
+	require.Contains(t, v.page("/admin/accounts/acme"), "acts once")
+	var results []string
+	for _, e := range w.log() {
+		results = append(results, e.Action+" "+e.Result)
+	}
+	require.Equal(t, []string{"resync done", "resync failed", "resync failed"}, results)
 }
 
 func TestWrongInputShowsTheFormAgainAndStoresNothing(t *testing.T) {

@@ -149,7 +149,12 @@ func (a *Admin) carryOut(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	switch {
 	case errors.Is(err, usage.ErrRepeated):
-		a.done(w, r, v.Path, v.Title+": this form was sent before and has acted once. Nothing was done again.")
+		a.done(w, r, v.Path, v.Title+": this form was sent before and acts once. Nothing was done again.")
+	case err != nil && !billing.Refused(err) && r.Context().Err() == nil:
+		a.log.Warn("an action of the admin failed", "path", r.URL.Path, "error", err)
+		w.Header().Set("Retry-After", "5")
+		a.fault(w, r, who, http.StatusServiceUnavailable, "It could not be done now",
+			"The audit log says what was in the way, if the database took it. Send the same form again in a few seconds, by reloading this page: what failed may be repeated, what was done is not done twice.")
 	case err != nil:
 		a.refused(w, r, who, v, err)
 	default:

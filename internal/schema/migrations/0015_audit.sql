@@ -19,7 +19,8 @@ CREATE TABLE weir.audit (
     message    text,
     ended_at   timestamptz
 );
-CREATE UNIQUE INDEX audit_form ON weir.audit (form) WHERE form IS NOT NULL;
+-- What failed may be asked for again by the same form; what is under way, done or refused may not.
+CREATE UNIQUE INDEX audit_form ON weir.audit (form) WHERE form IS NOT NULL AND result IS DISTINCT FROM 'failed';
 CREATE UNIQUE INDEX audit_decides ON weir.audit (decides) WHERE decides IS NOT NULL;  -- a request is decided once
 CREATE INDEX audit_account ON weir.audit (account_id, at, id) WHERE account_id IS NOT NULL;
 CREATE INDEX audit_waiting ON weir.audit (at) WHERE result = 'waiting';
