@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
@@ -34,14 +35,18 @@ func (f *consoleFlags) open(c *call, o *office, a *adminFlags, l *linkFlags) (*c
 	if err := settings.FromFile(&secret, l.SecretFile, "WEIR_SECRET"); err != nil {
 		return nil, err
 	}
-	theirs, err := o.jobPages()
+	client, err := river.NewClient(riverpgxv5.New(o.pool), &river.Config{Schema: jobs.Schema, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, fmt.Errorf("make the jobs' page: %w", err)
+	}
+	theirs, err := jobPages(client)
 	if err != nil {
 		return nil, err
 	}
 	k := &console{counts: theirs.Start}
 	k.Admin, err = pages.New(pages.Config{
 		DB: o.pool, Biller: o.biller, Clock: o.clock, Logger: c.logger, Token: a.token, UserHeader: f.UserHeader, TrustedProxies: f.TrustedProxies, SecondPerson: f.SecondPerson, Secret: secret,
-		Jobs: theirs, Loads: o.loads,
+		Jobs: theirs, Loads: o.loads, JobKinds: func(ctx context.Context, ids []int64) (map[int64]string, error) { return jobKinds(ctx, client, ids) },
 	})
 	return k, err
 }
@@ -55,11 +60,7 @@ func (k *console) start(ctx context.Context) error {
 }
 
 // jobPages are River's own pages of its jobs. Their client works none.
-func (o *office) jobPages() (*riverui.Handler, error) {
-	client, err := river.NewClient(riverpgxv5.New(o.pool), &river.Config{Schema: jobs.Schema, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, fmt.Errorf("make the jobs' page: %w", err)
-	}
+func jobPages(client *river.Client[pgx.Tx]) (*riverui.Handler, error) {
 	h, err := riverui.NewHandler(&riverui.HandlerOpts{
 		Endpoints: riverui.NewEndpoints[pgx.Tx](client, nil), Logger: slog.New(slog.DiscardHandler), Prefix: pages.JobsPath,
 	})
@@ -68,6 +69,24 @@ func (o *office) jobPages() (*riverui.Handler, error) {
 	}
 	return h, nil
 }
+
+// jobKinds are the kinds of jobs.
+func jobKinds(ctx context.Context, client *river.Client[pgx.Tx], ids []int64) (map[int64]string, error) {
+	kinds := make(map[int64]string, len(ids))
+	for some := range slices.Chunk(ids, mostListed) {
+		list, err := client.JobList(ctx, river.NewJobListParams().IDs(some...).First(len(some)))
+		if err != nil {
+			return nil, fmt.Errorf("read the kinds of jobs: %w", err)
+		}
+		for _, j := range list.Jobs {
+			kinds[j.ID] = j.Kind
+		}
+	}
+	return kinds, nil
+}
+
+// mostListed is how many jobs River lists at once.
+const mostListed = 1000
 
 // loads are the jobs that are not done, as the admin shows them.
 func (o *office) loads(ctx context.Context) ([]pages.Load, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -98,7 +99,7 @@ func TestAJobThatFailsIsOnTheOverview(t *testing.T) {
 	db := pgtest.Pool(t, p.env["DATABASE_URL"])
 	c, err := river.NewClient(riverpgxv5.New(db), &river.Config{Schema: jobs.Schema, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	_, err = c.Insert(t.Context(), novelArgs{}, &river.InsertOpts{Queue: "read", MaxAttempts: 1})
+	job, err := c.Insert(t.Context(), novelArgs{}, &river.InsertOpts{Queue: "read", MaxAttempts: 1})
 	require.NoError(t, err)
 	var body string
 	require.Eventually(t, func() bool {
@@ -106,6 +107,22 @@ func TestAJobThatFailsIsOnTheOverview(t *testing.T) {
 		return strings.Contains(body, `id="alert-job-novel-discarded"`)
 	}, time.Minute, 50*time.Millisecond)
 	require.Contains(t, body, "Retry it once its cause is mended")
+
+	// It is retried by hand: the audit log has who did it, and which job it was.
+	id := job.Job.ID
+	change := fmt.Sprintf(`{"ids":["%d"]}`, id)
+	status, body := s.request(http.MethodPost, "/admin/jobs/api/jobs/retry", "a token", change)
+	require.Equal(t, http.StatusOK, status, body)
+	status, _ = s.request(http.MethodPost, "/admin/jobs/api/jobs/delete", "a token", `{"ids":["4242424242"]}`)
+	require.Equal(t, http.StatusNotFound, status)
+	status, _ = s.request(http.MethodPut, "/admin/jobs/api/queues/read/pause", "a token", "")
+	require.Equal(t, http.StatusOK, status)
+	log := audited(t, p.env["DATABASE_URL"])
+	require.Equal(t, []string{
+		fmt.Sprintf("api api retry jobs job %d: done", id), "api api delete jobs job 4242424242: refused", "api api pause queue read: done",
+	}, log[len(log)-3:])
+	_, body = s.request(http.MethodGet, "/admin/audit?action=retry+jobs", "a token", "")
+	require.Contains(t, body, fmt.Sprintf("%d novel", id))
 }
 
 // A worker whose admin can't start ends: its jobs have ended before its database is closed.

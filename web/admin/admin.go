@@ -38,6 +38,9 @@ type Config struct {
 	Jobs http.Handler
 	// Loads reads the jobs that are not done. Nil: none are shown.
 	Loads func(ctx context.Context) ([]Load, error)
+	// JobKinds tells of jobs what kind they are, for the audit log. Those that are not there any more are left out. Nil:
+	// nothing is known of them but their numbers.
+	JobKinds func(ctx context.Context, ids []int64) (map[int64]string, error)
 	// WallClock tells when sessions end. Default time.Now.
 	WallClock func() time.Time
 }

@@ -21,10 +21,11 @@ func (a *Admin) jobRoutes() {
 			a.foreign(w, r)
 			return
 		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			a.log.Info("a job is changed by hand", "by", who.Name, "path", r.URL.Path)
-		}
 		w.Header().Set("Content-Security-Policy", jobsPolicy)
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			a.changeJobs(w, r, who)
+			return
+		}
 		if strings.HasPrefix(r.URL.Path, JobsPath+"/assets/") {
 			w.Header().Set("Cache-Control", "private, max-age=31536000, immutable") // their names change with their content
 		}
