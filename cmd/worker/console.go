@@ -20,7 +20,7 @@ import (
 type consoleFlags struct {
 	UserHeader     string   `name:"admin-user-header" from:"WEIR_ADMIN_USER_HEADER" placeholder:"NAME" help:"Header in which a trusted proxy says who is signed in to the admin, such as X-Forwarded-User ($WEIR_ADMIN_USER_HEADER)."`
 	SecondPerson   bool     `name:"admin-second-person" from:"WEIR_ADMIN_SECOND_PERSON" help:"Adjustments, overrides, spending caps and decisions about late usage on the admin's pages wait for a second person ($WEIR_ADMIN_SECOND_PERSON). Needs the header of a trusted proxy."`
-	TrustedProxies []string `name:"admin-trusted-proxies" from:"WEIR_ADMIN_TRUSTED_PROXIES" placeholder:"NETWORK" sep:"," help:"Addresses from which that header is taken: networks, addresses, or the word unix, separated by commas ($WEIR_ADMIN_TRUSTED_PROXIES)."`
+	TrustedProxies []string `name:"admin-trusted-proxies" from:"WEIR_ADMIN_TRUSTED_PROXIES" placeholder:"NETWORK" sep:"," help:"Proxies that are trusted: that header is taken from them, and X-Forwarded-For, by which wrong tokens are counted. Networks, addresses, or the word unix, separated by commas ($WEIR_ADMIN_TRUSTED_PROXIES)."`
 }
 
 // console is the admin with River's own page in it.

@@ -149,3 +149,31 @@ func TestTheJobsEndWhenTheAdminCantStart(t *testing.T) {
 	require.Zero(t, o.pool.Stat().AcquiredConns(), "nothing uses the database any more")
 	require.False(t, o.working.Load())
 }
+
+// The host's routes take the same token: wrong ones are bounded there too. A host that is known is not shut out.
+func TestWrongTokensOnTheHostsRoutesAreBounded(t *testing.T) {
+	t.Parallel()
+	p := newMigrated(t)
+	p.env["WEIR_ADMIN_TOKEN"] = "a token"
+	s := p.serve("--no-stripe")
+	routes := map[string]string{
+		"/v1/settle/acme": http.MethodPost, "/v1/accounts/acme": http.MethodPut, "/v1/accounts/acme/usage": http.MethodGet,
+		"/v1/accounts/acme/link": http.MethodPost, "/v1/accounts/acme/contact": http.MethodPut,
+	}
+	for range 2 {
+		for path, method := range routes {
+			require.Equal(t, http.StatusUnauthorized, s.status(method, path, "wrong", "{}"), path)
+		}
+	}
+	for path, method := range routes {
+		require.Equal(t, http.StatusTooManyRequests, s.status(method, path, "a token", "{}"), path)
+	}
+	require.Equal(t, http.StatusTooManyRequests, s.status(http.MethodGet, "/admin/", "a token", ""), "one bound for all")
+
+	s = p.serve("--no-stripe")
+	require.NotEqual(t, http.StatusUnauthorized, s.status(http.MethodGet, "/v1/accounts/acme/usage", "a token", ""))
+	for range 20 {
+		require.Equal(t, http.StatusUnauthorized, s.status(http.MethodGet, "/v1/accounts/acme/usage", "wrong", ""))
+	}
+	require.NotEqual(t, http.StatusTooManyRequests, s.status(http.MethodGet, "/v1/accounts/acme/usage", "a token", ""))
+}

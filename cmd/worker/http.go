@@ -13,8 +13,8 @@ import (
 func (o *office) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /stripe/webhook", o.metrics.Measured("webhook", o.biller.Webhook()))
-	mux.Handle("POST /v1/settle/{account}", o.metrics.Measured("settle", o.admin.guard(o.admin.settle)))
-	mux.Handle("PUT /v1/accounts/{account}", o.metrics.Measured("accounts", o.admin.guard(o.admin.link)))
+	mux.Handle("POST /v1/settle/{account}", o.metrics.Measured("settle", o.console.Bounded(o.admin.guard(o.admin.settle))))
+	mux.Handle("PUT /v1/accounts/{account}", o.metrics.Measured("accounts", o.console.Bounded(o.admin.guard(o.admin.link))))
 	mux.Handle("GET /usage/", o.metrics.Measured("usage", o.elements.Share(o.pages)))
 	mux.Handle("GET /embed/", o.metrics.Measured("embed", o.elements))
 	mux.Handle("GET /usage/{token}/live", o.pages) // lasts for minutes, which says nothing of how fast pages are
@@ -23,7 +23,7 @@ func (o *office) routes() http.Handler {
 	mux.Handle("GET /plans", o.metrics.Measured("plans", o.pages))
 	mux.Handle("GET /plans.json", o.metrics.Measured("plans", o.pages))
 	for _, route := range []string{"GET /v1/accounts/{account}/usage", "POST /v1/accounts/{account}/link", "PUT /v1/accounts/{account}/contact"} {
-		mux.Handle(route, o.metrics.Measured("accounts", o.pages))
+		mux.Handle(route, o.metrics.Measured("accounts", o.console.Bounded(o.pages)))
 	}
 	mux.Handle("/admin", o.metrics.Measured("admin", o.console))
 	mux.Handle("/admin/", o.metrics.Measured("admin", o.console))

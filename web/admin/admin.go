@@ -27,8 +27,8 @@ type Config struct {
 	Token string
 	// UserHeader is the header in which a trusted proxy says who is signed in, such as X-Forwarded-User. Empty: none.
 	UserHeader string
-	// TrustedProxies are the addresses from which UserHeader is taken: networks such as 10.0.0.0/8, addresses, or the
-	// word unix for a Unix socket. Both are given, or neither.
+	// TrustedProxies are the addresses from which UserHeader is taken, and of whom X-Forwarded-For tells where a request
+	// comes from: networks such as 10.0.0.0/8, addresses, or the word unix for a Unix socket. UserHeader needs them.
 	TrustedProxies []string
 	// Secret signs forms where no token is set. With neither, forms of one worker are refused by the others.
 	Secret string
@@ -96,7 +96,7 @@ func New(cfg Config) (*Admin, error) {
 	}
 	a := &Admin{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), views: v, guard: g, own: http.NewCrossOriginProtection(),
-		reads: semaphore.NewWeighted(maxReads), attempts: newAttempts(cfg.WallClock), remedies: remedies(), books: newBookshelf(cfg.Biller, cfg.WallClock),
+		reads: semaphore.NewWeighted(maxReads), attempts: newAttempts(cfg.WallClock, g.fits), remedies: remedies(), books: newBookshelf(cfg.Biller, cfg.WallClock),
 	}
 	a.routes()
 	return a, nil

@@ -54,8 +54,8 @@ type guard struct {
 
 func newGuard(cfg *Config) (*guard, error) {
 	g := &guard{digest: sha256.Sum256([]byte(cfg.Token)), set: cfg.Token != "", header: http.CanonicalHeaderKey(cfg.UserHeader), wall: cfg.WallClock}
-	if (cfg.UserHeader == "") != (len(cfg.TrustedProxies) == 0) {
-		return nil, errors.New("the proxy's user header and the trusted proxies are given together or not at all: anybody else could send the header too")
+	if cfg.UserHeader != "" && len(cfg.TrustedProxies) == 0 {
+		return nil, errors.New("the proxy's user header needs the trusted proxies: anybody else could send the header too")
 	}
 	for _, s := range cfg.TrustedProxies {
 		if s == "unix" {

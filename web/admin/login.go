@@ -1,16 +1,9 @@
 package admin
 
 import (
-	"net"
 	"net/http"
-	"net/netip"
 	"path"
-	"strconv"
 	"strings"
-	"sync"
-	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/weirhq/weir/internal/edge/problem"
 )
@@ -18,18 +11,16 @@ import (
 // admitted lets those in whom the guard knows. To others a browser shows the login page, with status 401.
 func (a *Admin) admitted(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, shows := bearer(r)
-		if shows && !a.attempts.may(r.RemoteAddr) {
-			a.tooMany(w, r)
-			return
+		if shown, shows := bearer(r); shows {
+			if looked, _ := a.attempts.look(a.guard.client(r), shown, false); !looked {
+				a.tooMany(w, r)
+				return
+			}
 		}
 		who, ok := a.guard.who(r)
 		if ok {
 			h(w, r, who)
 			return
-		}
-		if shows {
-			a.attempts.failed(r.RemoteAddr)
 		}
 		a.refuse(w, r)
 	})
@@ -87,18 +78,19 @@ func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
 	v := loginView{Token: true, Name: r.PostForm.Get("name"), Next: ownPath(r.PostForm.Get("next"))}
 	name, named := cleanName(v.Name)
 	status := http.StatusUnauthorized
+	from := a.guard.client(r)
+	looked, right := a.attempts.look(from, strings.TrimSpace(r.PostForm.Get("token")), false)
 	switch {
-	case !a.attempts.may(r.RemoteAddr):
+	case !looked:
 		a.tooMany(w, r)
 		return
-	case !a.guard.fits(strings.TrimSpace(r.PostForm.Get("token"))):
-		a.attempts.failed(r.RemoteAddr)
-		a.log.Warn("a login to the admin was refused", "from", r.RemoteAddr)
+	case !right:
+		a.log.Warn("a login to the admin was refused", "from", from)
 		v.Error = "This is not the token. It is the value of WEIR_ADMIN_TOKEN of the worker."
 	case !named:
 		v.Error, status = "Enter a name of 1 to 64 visible characters: it stands beside everything that you do.", http.StatusUnprocessableEntity
 	default:
-		a.log.Info("a session of the admin was opened", "name", name, "from", r.RemoteAddr)
+		a.log.Info("a session of the admin was opened", "name", name, "from", from)
 		setCookie(w, r, sessionCookie, a.guard.newSession(name), sessionLife)
 		http.Redirect(w, r, v.Next, http.StatusSeeOther)
 		return
@@ -130,86 +122,4 @@ func ownPath(s string) string {
 func wantsPage(r *http.Request) bool {
 	_, shows := bearer(r)
 	return !shows && strings.Contains(r.Header.Get("Accept"), "text/html")
-}
-
-const (
-	attemptsEach = 6 * time.Second // wrong tokens from one address, on average
-	attemptsOnce = 10              // at once
-	maxAddresses = 1000            // that are remembered; beyond that all share one allowance
-)
-
-// attempts bounds how often wrong tokens may be shown: per address, and IPv6 addresses per network.
-type attempts struct {
-	wall func() time.Time
-
-	mu  sync.Mutex // guards what follows
-	all map[string]*rate.Limiter
-}
-
-func newAttempts(wall func() time.Time) *attempts {
-	return &attempts{wall: wall, all: map[string]*rate.Limiter{}}
-}
-
-// of is the allowance of an address. Those that are whole again are forgotten when there are too many.
-func (t *attempts) of(remote string) *rate.Limiter {
-	from := network(remote)
-	l, ok := t.all[from]
-	if ok {
-		return l
-	}
-	if len(t.all) >= maxAddresses {
-		for k, v := range t.all {
-			if k != "" && v.TokensAt(t.wall()) >= attemptsOnce {
-				delete(t.all, k)
-			}
-		}
-		if len(t.all) >= maxAddresses {
-			from = ""
-			if l, ok = t.all[from]; ok {
-				return l
-			}
-		}
-	}
-	l = rate.NewLimiter(rate.Every(attemptsEach), attemptsOnce)
-	t.all[from] = l
-	return l
-}
-
-// may reports whether a token from there is looked at.
-func (t *attempts) may(remote string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.of(remote).TokensAt(t.wall()) >= 1
-}
-
-func (t *attempts) failed(remote string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.of(remote).AllowN(t.wall(), 1)
-}
-
-func network(remote string) string {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return "unix"
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	if addr = addr.Unmap(); addr.Is6() {
-		p, _ := addr.Prefix(64)
-		return p.String()
-	}
-	return addr.String()
-}
-
-func (a *Admin) tooMany(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Retry-After", strconv.Itoa(int(attemptsEach/time.Second)))
-	const text = "Too many wrong tokens came from this address. Wait a minute and try again."
-	if !wantsPage(r) {
-		problem.New(http.StatusTooManyRequests, "rate_limited", "Too many attempts", text).Write(w)
-		return
-	}
-	a.fault(w, r, person{}, http.StatusTooManyRequests, "Too many attempts", text)
 }

@@ -1,0 +1,170 @@
+package admin
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/weirhq/weir/internal/edge/problem"
+)
+
+const (
+	attemptsEach = 6 * time.Second     // wrong tokens from one address, on average
+	attemptsOnce = 10                  // at once
+	strangerEach = time.Second         // wrong tokens from all addresses that are not known, on average
+	strangerOnce = 100                 // at once
+	knownLife    = 30 * 24 * time.Hour // for how long an address that showed the right token is known
+	maxAddresses = 1000                // that are remembered of each kind; beyond that the others share one allowance
+	maxForwards  = 20                  // proxies on the way of a request
+)
+
+// attempts bounds how often wrong tokens may be shown: from one address (IPv6: one network), and from all strangers
+// together, so that many addresses get no further than a few. An address that showed the right token lately is no
+// stranger: whatever strangers do, its tokens are looked at.
+type attempts struct {
+	wall func() time.Time
+	fits func(token string) bool
+
+	mu        sync.Mutex // guards what follows
+	all       map[string]*rate.Limiter
+	strangers *rate.Limiter
+	known     map[string]time.Time // when the right token was shown from there last
+}
+
+func newAttempts(wall func() time.Time, fits func(string) bool) *attempts {
+	return &attempts{
+		wall: wall, fits: fits, all: map[string]*rate.Limiter{}, known: map[string]time.Time{}, strangers: rate.NewLimiter(rate.Every(strangerEach), strangerOnce),
+	}
+}
+
+// look looks at a token that was shown from an address, unless too many wrong ones came before. It is one step, so that
+// many at the same time are no more. trust lets a known address's own wrong tokens count for nothing.
+func (t *attempts) look(from, token string, trust bool) (looked, right bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.wall()
+	own := t.of(from, now)
+	since, known := t.known[from]
+	known = known && now.Sub(since) < knownLife
+	switch {
+	case known && trust:
+	case own.TokensAt(now) < 1, !known && t.strangers.TokensAt(now) < 1:
+		return false, false
+	}
+	if t.fits(token) {
+		t.remember(from, now)
+		return true, true
+	}
+	own.AllowN(now, 1)
+	if !known {
+		t.strangers.AllowN(now, 1)
+	}
+	return true, false
+}
+
+// of is the allowance of an address. Those that are whole again are forgotten when there are too many.
+func (t *attempts) of(from string, now time.Time) *rate.Limiter {
+	l, ok := t.all[from]
+	if ok {
+		return l
+	}
+	if len(t.all) >= maxAddresses {
+		for k, v := range t.all {
+			if k != "" && v.TokensAt(now) >= attemptsOnce {
+				delete(t.all, k)
+			}
+		}
+		if len(t.all) >= maxAddresses {
+			from = ""
+			if l, ok = t.all[from]; ok {
+				return l
+			}
+		}
+	}
+	l = rate.NewLimiter(rate.Every(attemptsEach), attemptsOnce)
+	t.all[from] = l
+	return l
+}
+
+// remember notes that the right token came from an address. The one that was there longest ago gives way.
+func (t *attempts) remember(from string, now time.Time) {
+	if _, ok := t.known[from]; !ok && len(t.known) >= maxAddresses {
+		oldest := from
+		for k, at := range t.known {
+			if oldest == from || at.Before(t.known[oldest]) {
+				oldest = k
+			}
+		}
+		delete(t.known, oldest)
+	}
+	t.known[from] = now
+}
+
+// client is where a request comes from: the other end of its connection, or, where that is a trusted proxy, whom the
+// proxies say they forward for. Only what a trusted one has written counts: the last entries of X-Forwarded-For, up to
+// the first that is no trusted proxy. IPv6 addresses are one per network of 64 bits.
+func (g *guard) client(r *http.Request) string {
+	from := r.RemoteAddr
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for n := 0; n < maxForwards && len(hops) > 0 && g.trusted(from); n++ {
+		hop := strings.TrimSpace(hops[len(hops)-1])
+		addr, err := netip.ParseAddr(hop)
+		if with, errPort := netip.ParseAddrPort(hop); errPort == nil {
+			addr, err = with.Addr(), nil
+		}
+		if err != nil {
+			break // nobody, or not an address
+		}
+		hops, from = hops[:len(hops)-1], netip.AddrPortFrom(addr, 0).String()
+	}
+	return network(from)
+}
+
+func network(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return "unix"
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if addr = addr.Unmap().WithZone(""); addr.Is6() {
+		p, _ := addr.Prefix(64)
+		return p.String()
+	}
+	return addr.String()
+}
+
+// Bounded bounds wrong tokens on another route that takes the same token, together with the admin's. An address that
+// showed the right one lately is not shut out of it by its own wrong ones: they may be a neighbour's.
+func (a *Admin) Bounded(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if shown, shows := bearer(r); shows {
+			if looked, _ := a.attempts.look(a.guard.client(r), shown, true); !looked {
+				a.tooMany(w, r)
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+func (a *Admin) tooMany(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Retry-After", strconv.Itoa(int(attemptsEach/time.Second)))
+	text := "Too many wrong tokens came from this address, or from everywhere. Wait a minute and try again."
+	if r.Header.Get("X-Forwarded-For") != "" && !a.guard.trusted(r.RemoteAddr) {
+		text += " All that a proxy passes on counts as one address, unless the worker trusts it: see --admin-trusted-proxies."
+	}
+	if !wantsPage(r) {
+		problem.New(http.StatusTooManyRequests, "rate_limited", "Too many attempts", text).Write(w)
+		return
+	}
+	a.fault(w, r, person{}, http.StatusTooManyRequests, "Too many attempts", text)
+}
