@@ -16,7 +16,7 @@ import (
 var etsScript []byte
 
 // ets measures the classic of the BEAM world, a counter in an ETS table, where Erlang is installed. It runs in its own
-// process, so that its figures stand beside the others without a ratio of the same round.
+// process, so that a ratio is not one of the same round.
 func ets(w *world, o measure.Options) ([]row, error) {
 	program, err := exec.LookPath("escript")
 	if err != nil {
@@ -36,7 +36,11 @@ func ets(w *world, o measure.Options) ([]row, error) {
 		if !ok {
 			return nil, fmt.Errorf("ets.escript printed %q", line)
 		}
-		rows = append(rows, row{work: "peer: ETS update_counter, " + name, value: figure + " ns", reference: "–", ratio: "–"})
+		peer := row{work: "peer: ETS update_counter, " + name, value: figure + " ns", reference: "–", ratio: "–"}
+		if v, err := strconv.ParseFloat(figure, 64); err == nil && strings.Contains(name, "at random") && w.atRandom > 0 {
+			peer = compared(peer.work+", times slower than Consume", peer.value, "Consume "+ns(w.atRandom), v/w.atRandom, 8, true)
+		}
+		rows = append(rows, peer)
 	}
 	return rows, nil
 }

@@ -28,14 +28,7 @@ var keyCount = 100_000
 
 // keys measures a call for one of many accounts, chosen at random, beside its peers.
 func keys(w *world, o measure.Options) ([]row, error) {
-	names := make([]string, keyCount)
-	for i := range names {
-		names[i] = fmt.Sprintf("account-%08d", i)
-	}
-	order := make([]string, 1<<20)
-	for i := range order {
-		order[i] = names[rand.IntN(len(names))]
-	}
+	names, order := accounts(keyCount)
 	works, err := peers(w.ctx, names, order)
 	if err != nil {
 		return nil, err
@@ -50,6 +43,11 @@ func keys(w *world, o measure.Options) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
+	grid, err := manyFeatures(w, o)
+	if err != nil {
+		return nil, err
+	}
+	w.atRandom = r[0].NS
 	weir, of := r[0], fmt.Sprintf("%d keys", keyCount)
 	rows := []row{
 		absolute("memory per live counter, names and the next period's key included", float64(bytes), 256, "bytes", false),
@@ -64,7 +62,21 @@ func keys(w *world, o measure.Options) ([]row, error) {
 		x.target = ""
 		rows = append(rows, x)
 	}
-	return rows, nil
+	return append(rows, grid), nil
+}
+
+// accounts are n names, and an endless order to call them in: strings of their own, as a server that has just parsed a
+// request has them, so that nobody finds a key by its address.
+func accounts(n int) (names, order []string) {
+	names = make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("account-%08d", i)
+	}
+	order = make([]string, 1<<20)
+	for i := range order {
+		order[i] = strings.Clone(names[rand.IntN(n)])
+	}
+	return names, order
 }
 
 // each calls f for the keys in their order, forever.
@@ -91,7 +103,7 @@ func weirKeys(w *world, names, order []string) (work measure.Work, perCounter in
 		return work, 0, err
 	}
 	before, counters := liveBytes(), e.Stats().Counters
-	if err := seed(w, e, names); err != nil {
+	if err := seed(w, e, "events", names); err != nil {
 		return work, 0, err
 	}
 	perCounter = (liveBytes() - before) / int64(e.Stats().Counters-counters)

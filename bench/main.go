@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -70,6 +71,7 @@ func run(ctx context.Context, only string, rounds int) error {
 	defer w.close()
 	fmt.Printf("%s, %s/%s, %d cores, load %s\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), load())
 	var rows []row
+	var failed []error
 	for _, s := range sections {
 		if !chosen.MatchString(s.name) {
 			continue
@@ -78,11 +80,12 @@ func run(ctx context.Context, only string, rounds int) error {
 		found, err := s.run(w, measure.Options{Rounds: rounds, Patience: 3 * time.Minute})
 		if err != nil {
 			found = []row{left(s.name, "not measured: "+err.Error())}
+			failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
 		}
 		rows = append(rows, found...)
 		fmt.Fprintf(os.Stderr, "%s: %s, load %s\n", s.name, time.Since(began).Round(time.Second), load())
 	}
 	print(os.Stdout, rows)
 	fmt.Printf("\nload at the end: %s\n", load())
-	return nil
+	return errors.Join(failed...)
 }

@@ -33,6 +33,8 @@ type world struct {
 	made    atomic.Int64
 	mu      sync.Mutex
 	closers []func()
+
+	atRandom float64 // nanoseconds of a Consume by names for one of keyCount accounts; 0: not measured
 }
 
 func newWorld(ctx context.Context) (*world, error) {

@@ -82,17 +82,16 @@ func (e *Enforcer) Allow(ctx context.Context, account, key string) (Decision, er
 		}
 		a = e.accountOf(account)
 	}
-	if e.clock.now() >= a.until.Load() {
+	if e.clock.now() >= a.until() {
 		stop := time.NewTimer(e.cfg.MaxWait)
 		defer stop.Stop()
 		// A plan that is known stays while the database is away.
-		if !e.contact(ctx, &slot{account: a}, stop.C) && a.plan.Load() == nil {
+		if !e.contact(ctx, &slot{account: a}, stop.C) && a.known.Load() == nil {
 			e.stats.unavailable.Add(1)
 			return Decision{Reason: Unavailable, RetryAfter: time.Second}, nil
 		}
 	}
-	plan := a.plan.Load()
-	rule, ok := (*e.rates.rules.Load())[*plan]
+	rule, ok := (*e.rates.rules.Load())[a.known.Load().plan]
 	if !ok {
 		return Decision{Allowed: true, Reason: OK, Unlimited: true}, nil
 	}

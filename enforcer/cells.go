@@ -2,7 +2,9 @@ package enforcer
 
 import (
 	"math/bits"
+	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,10 +18,17 @@ import (
 // counter's mutex; what was spent stays where it was spent, and the counter's total is the sum. An empty cell refuses
 // nothing: who finds one takes the mutex, and before the database is asked everything is gathered (docs/adr/0010).
 type cells struct {
-	active atomic.Bool // calls may spend from them; changed under the counter's mutex
+	until  atomic.Int64  // business time up to which calls may spend: what the counter's line would say without cells
+	active atomic.Bool   // calls may spend from them; changed under the counter's mutex
+	mix    atomic.Uint64 // spreads callers over the cells; changed where two of them meet in one
 	shift  uint
 	lines  []*journal.Slot // a power of two of them
 	pads   []*journal.Slot // never spent from: cores fetch lines in pairs
+
+	// guarded by the counter's mutex
+	filler [mostCells]uintptr // who filled a cell last
+	fills  int                // since the last look
+	shared int                // of those, by another caller than the one before
 }
 
 // cellRule says how counters get cells and what a cell holds.
@@ -34,8 +43,10 @@ var usualCells = cellRule{part: 16, least: 64}
 const (
 	mostCells  = 16
 	mostInCell = 1 << 14
-	stackBits  = 11 // stacks are at least 2 KB apart
-	lineSize   = 64
+
+	enoughFills = 8  // of one counter's cells, to see whether callers meet in one
+	stackBits   = 11 // stacks are at least 2 KB apart
+	lineSize    = 64
 )
 
 // here tells callers on different cores apart, as far as it can be told for nothing: by their stacks.
@@ -46,8 +57,26 @@ func here() uintptr {
 
 // of is the cell of a caller.
 func (h *cells) of(caller uintptr) *journal.Slot {
-	const golden = 0x9e3779b97f4a7c15
-	return h.lines[uint64(caller)*golden>>(h.shift&63)]
+	return h.lines[uint64(caller)*h.mix.Load()>>(h.shift&63)]
+}
+
+// filled notes who filled a cell. Callers that meet in one are spread anew: two cores that share a cell are slower than
+// one. Where there are more callers than cells that changes nothing and costs a store. The caller holds the counter's
+// mutex.
+func (h *cells) filled(line *journal.Slot, caller uintptr) {
+	i := slices.Index(h.lines, line)
+	if h.filler[i] != 0 && h.filler[i] != caller {
+		h.shared++
+	}
+	h.filler[i] = caller
+	if h.fills++; h.fills < enoughFills {
+		return
+	}
+	if h.shared >= enoughFills/4 {
+		h.mix.Store(rand.Uint64() | 1)
+		clear(h.filler[:])
+	}
+	h.fills, h.shared = 0, 0
 }
 
 func (h *cells) left() (sum int64) {
@@ -105,6 +134,7 @@ func (c *counter) refill(e *Enforcer, h *cells, line *journal.Slot, n int64) boo
 	}
 	credit(line.Word(), uint64(spent), uint64(got-spent))
 	line.Base().Store(line.Total())
+	h.filled(line, here())
 	rest := left(c.word().Load())
 	c.mu.Unlock()
 	if rest < uint64(c.low()) {
@@ -120,7 +150,7 @@ func (c *counter) refill(e *Enforcer, h *cells, line *journal.Slot, n int64) boo
 // gather brings what the cells hold back into the counter's word, and reports whether there was something. The caller
 // holds mu.
 func (c *counter) gather() bool {
-	h := c.cells.Load()
+	h := c.cells()
 	if h == nil {
 		return false
 	}
@@ -134,7 +164,7 @@ func (r cellRule) enough() int64 { return 4 * r.part * r.least }
 
 // promote gives a counter cells, or its cells back. A cell is never less durable than its counter.
 func (e *Enforcer) promote(c *counter) {
-	h := c.cells.Load()
+	h := c.cells()
 	if h == nil {
 		if h = e.newCells(c); h == nil {
 			return
@@ -142,7 +172,7 @@ func (e *Enforcer) promote(c *counter) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if have := c.cells.Load(); have != nil {
+	if have := c.cells(); have != nil {
 		if have != h {
 			h.release(e.journal)
 		}
@@ -151,7 +181,8 @@ func (e *Enforcer) promote(c *counter) {
 		h.release(e.journal)
 		return
 	} else {
-		c.cells.Store(h)
+		c.unusual().cells.Store(h)
+		c.gate()
 	}
 	if !c.sealed && c.left() >= e.cellRule.enough() {
 		h.active.Store(true)
@@ -161,6 +192,7 @@ func (e *Enforcer) promote(c *counter) {
 func (e *Enforcer) newCells(c *counter) *cells {
 	n := min(1<<bits.Len(uint(2*runtime.GOMAXPROCS(0)-1)), mostCells)
 	h := &cells{shift: uint(64 - bits.TrailingZeros(uint(n)))}
+	h.mix.Store(rand.Uint64() | 1)
 	for len(h.lines) < n {
 		line := e.journal.TakeBeside(c.line)
 		switch {

@@ -25,7 +25,7 @@ func TestAKilledNodeCountsWhatItsCellsSpentAndNotWhatTheyHold(t *testing.T) {
 	c := a.at(0).cur.Load()
 	e.cellRule = attack
 	e.promote(c)
-	h := c.cells.Load()
+	h := c.cells()
 	require.True(t, h.active.Load())
 	require.NotEqual(t, c.line.OnHeap(), !h.lines[0].OnHeap(), "a cell is as durable as its counter")
 	for range 99 {

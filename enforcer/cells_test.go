@@ -25,12 +25,12 @@ func bare(t *testing.T, rule cellRule, units int64) (*Enforcer, *counter) {
 	e.features.Store(&features{})
 	s := &slot{account: &account{name: "acme"}}
 	line := e.journal.Take(1, journal.KeyHash("acme", "events", time.Time{}), 0)
-	k := &keyLease{key: 1, view: &view{conditions: &conditions{terms: &Terms{}, unlimited: true, inPlan: true}}}
-	c := newCounter(s, k, lease{ver: 1, lim: units}, line, false)
+	v := &view{conditions: &conditions{terms: &Terms{}, unlimited: true, inPlan: true}}
+	c := newCounter(s, v, lease{ver: 1, lim: units}, line)
 	c.reaches(1 << 62)
 	s.cur.Store(c)
 	e.promote(c)
-	require.NotNil(t, c.cells.Load())
+	require.NotNil(t, c.cells())
 	return e, c
 }
 
@@ -158,7 +158,7 @@ func TestCutsWhileCellsAreSpentCreateAndLoseNothing(t *testing.T) {
 // spentBy is Take without the way to the database.
 func spentBy(m *Meter, n int64) bool {
 	c := m.slot.cur.Load()
-	h := c.cells.Load()
+	h := c.cells()
 	if n == 1 && h.active.Load() {
 		line := h.of(here())
 		if empty(line.Word().Add(one)) {
@@ -246,20 +246,23 @@ func TestRefusalsByAddMoveNoTotal(t *testing.T) {
 func TestTwoCallersOfOneCounterGetCellsAndOneDoesNot(t *testing.T) {
 	t.Parallel()
 	e, c := bare(t, usualCells, 1<<30)
-	c.cells.Store(nil)
+	c.mu.Lock()
+	c.rare.Store(nil)
+	c.gate()
+	c.mu.Unlock()
 	m := &Meter{e: e, clock: e.clock, slot: c.slot}
 	for range 100_000 {
 		require.True(t, m.Take(1))
 	}
 	e.tasks.Wait()
-	require.Nil(t, c.cells.Load(), "one caller")
+	require.Nil(t, c.cells(), "one caller")
 	// What the sample would see of two callers in turns.
 	for i := range enoughCalls {
 		e.sample(c, uintptr(i&1))
 	}
 	e.tasks.Wait()
-	require.NotNil(t, c.cells.Load())
-	require.True(t, c.cells.Load().active.Load())
+	require.NotNil(t, c.cells())
+	require.True(t, c.cells().active.Load())
 	for range 100_000 {
 		require.True(t, m.Take(1))
 	}
@@ -267,4 +270,53 @@ func TestTwoCallersOfOneCounterGetCellsAndOneDoesNot(t *testing.T) {
 	c.mu.Lock()
 	require.EqualValues(t, 1<<30, c.total()+c.left())
 	c.mu.Unlock()
+}
+
+func TestCallersThatMeetInACellAreSpreadAnewAndOthersStay(t *testing.T) {
+	t.Parallel()
+	_, c := bare(t, usualCells, 1<<30)
+	h, callers := c.cells(), [2]uintptr{1, 2}
+	fill := func(caller uintptr) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		h.filled(h.of(caller), caller)
+	}
+	for together := range uint64(100) {
+		for h.of(callers[0]) != h.of(callers[1]) {
+			h.mix.Store(together*2654435761 | 1)
+			together++
+		}
+		for i := 0; h.of(callers[0]) == h.of(callers[1]); i++ {
+			require.Less(t, i, 1000*enoughFills, "they meet for ever")
+			fill(callers[i&1])
+		}
+		apart := h.mix.Load()
+		for i := range 10 * enoughFills {
+			fill(callers[i&1])
+		}
+		require.Equal(t, apart, h.mix.Load(), "each has a cell of its own")
+	}
+}
+
+func TestAnAccountKeepsTheSlotsOfAllItsFeatures(t *testing.T) {
+	t.Parallel()
+	a := &account{}
+	const features = inRecord + 3*inPiece + 1
+	made := make([]*slot, features)
+	for i := range made {
+		require.Nil(t, a.at(i))
+		made[i] = a.slotAt(i)
+	}
+	for i, s := range made {
+		require.Same(t, s, a.at(i))
+		require.Same(t, s, a.slotAt(i))
+		require.EqualValues(t, i+1, a.featureOf(s))
+		require.Same(t, a, s.account)
+	}
+	require.Nil(t, a.at(features))
+	require.Nil(t, a.at(-1), "an unknown feature")
+	require.Zero(t, a.featureOf(&slot{account: a}), "a slot of nobody")
+	n := 0
+	a.each(func(*slot) { n++ })
+	require.Equal(t, features, n)
 }

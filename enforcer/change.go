@@ -163,7 +163,7 @@ func (e *Enforcer) replace(a *account, keys []usage.Key) {
 		}
 	}
 	a.each(func(s *slot) {
-		s.upcoming = nil
+		s.upcoming = upcoming{}
 		if c := s.cur.Load(); c != nil && !running[c.key()] {
 			e.endNow(c)
 			s.cur.CompareAndSwap(c, nil)
@@ -171,7 +171,7 @@ func (e *Enforcer) replace(a *account, keys []usage.Key) {
 	})
 	if err := e.adoptKeys(a, keys); err != nil {
 		a.id = 0 // nothing of it reaches the present: the next call loads it afresh
-		a.until.Store(0)
+		e.outdate(a)
 	}
 }
 

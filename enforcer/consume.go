@@ -35,24 +35,28 @@ func (e *Enforcer) Consume(ctx context.Context, account, feature string, units i
 // waits for all that was written before it.
 func (e *Enforcer) quick(s *slot, units int64) (v *view, own int64) {
 	c := s.cur.Load()
-	if c == nil || uint64(units-1) >= maxLeft-1 || e.clock.business.Load() >= c.until.Load() {
+	if c == nil || uint64(units-1) >= maxLeft-1 {
 		return nil, 0
 	}
-	if h := c.cells.Load(); h != nil {
-		return e.quickCells(c, h, units)
+	line := c.line
+	if now := e.clock.business.Load(); now >= line.Until().Load() {
+		if h := c.cells(); h != nil && now < h.until.Load() {
+			return e.quickCells(c, h, units)
+		}
+		return nil, 0
 	}
-	base := c.line.Base().Load()
+	base := line.Base().Load()
 	v = c.view.Load()
 	var after uint64
 	if units == 1 {
-		after = c.line.Word().Add(one)
+		after = line.Word().Add(one)
 	} else {
 		var ok bool
-		if after, ok = spend(c.line.Word(), uint64(units)); !ok {
+		if after, ok = spend(line.Word(), uint64(units)); !ok {
 			return nil, 0
 		}
 	}
-	if int64(int32(after)) < int64(c.alarm.Load()) || after&sampled == 0 {
+	if int64(int32(after)) < int64(line.Alarm().Load()) || after&sampled == 0 {
 		if !e.alarmed(c, after) {
 			return nil, 0
 		}
@@ -150,29 +154,37 @@ func (m *Meter) Take(units int64) bool {
 	if c == nil {
 		return m.takeSlow(units)
 	}
-	if now := m.clock.business.Load(); now >= c.until.Load() {
-		// Shut: what is remembered answers, or the long way.
+	line := c.line
+	if now := m.clock.business.Load(); now >= line.Until().Load() {
+		// Shut: what is remembered answers, or a cell, or the long way.
 		if r := c.refusal.Load(); r != nil && r.firm && units > r.bound && m.clock.mono.Load() < r.until && now < c.end.Load() {
 			return false
+		}
+		if h := c.cells(); h != nil && now < h.until.Load() {
+			return m.takeCell(c, h, units)
 		}
 		return m.takeSlow(units)
 	}
 	if units != 1 {
 		return m.takeMany(c, units)
 	}
-	// The alarm is loaded after the add: the counter, and with it the line, is kept until then.
-	if h := c.cells.Load(); h != nil {
-		if !h.active.Load() {
-			return m.takeMany(c, units)
-		}
-		line := h.of(here())
-		if after := line.Word().Add(one); int32(after)|int32(c.alarm.Load()) < 0 {
-			return m.cellAlarmed(c, h, line, after)
-		}
-		return true
-	}
-	if after := c.line.Word().Add(one); int64(int32(after)) < int64(c.alarm.Load()) || after&sampled == 0 {
+	after := line.Word().Add(one)
+	if int64(int32(after)) < int64(line.Alarm().Load()) || after&sampled == 0 {
 		return m.alarmed(c, after)
+	}
+	runtime.KeepAlive(c) // the line is the counter's as long as somebody holds the counter
+	return true
+}
+
+// takeCell is Take for a counter that has cells.
+func (m *Meter) takeCell(c *counter, h *cells, units int64) bool {
+	if units != 1 || !h.active.Load() {
+		return m.takeMany(c, units)
+	}
+	line := h.of(here())
+	// The alarm is loaded after the add: the counter, and with it its lines, is kept until then.
+	if after := line.Word().Add(one); int32(after)|int32(c.alarm().Load()) < 0 {
+		return m.cellAlarmed(c, h, line, after)
 	}
 	return true
 }
@@ -187,14 +199,14 @@ func (m *Meter) takeMany(c *counter, units int64) bool {
 	if uint64(units-1) >= maxLeft-1 {
 		return m.takeSlow(units)
 	}
-	if h := c.cells.Load(); h != nil && h.active.Load() && c.spendCell(m.e, h, units) {
+	if h := c.cells(); h != nil && h.active.Load() && c.spendCell(m.e, h, units) {
 		return true
 	}
 	after, ok := spend(c.word(), uint64(units))
 	if !ok {
 		return m.takeSlow(units)
 	}
-	if left(after) < uint64(c.alarm.Load()) || after&sampled == 0 {
+	if left(after) < uint64(c.alarm().Load()) || after&sampled == 0 {
 		m.e.alarmed(c, after)
 	}
 	runtime.KeepAlive(c)

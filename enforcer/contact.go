@@ -45,8 +45,8 @@ func (e *Enforcer) current(ctx context.Context, s *slot, stop <-chan time.Time) 
 
 func (e *Enforcer) notInPlan(s *slot) Decision {
 	t := &Terms{Feature: e.featureOf(s)}
-	if p := s.account.plan.Load(); p != nil {
-		t.Plan = *p
+	if k := s.account.known.Load(); k != nil {
+		t.Plan = k.plan
 	}
 	if cat := e.catalog.Load(); cat != nil {
 		t.UpgradeURL = cat.UpgradeURL()
@@ -64,26 +64,21 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 		return false, true
 	}
 	k := s.upcoming
-	if k == nil || now < k.starts() || now >= k.ends() {
-		return a.id != 0 && now < a.until.Load(), false
+	if k.view == nil || now < k.starts() || now >= k.ends() {
+		return a.id != 0 && now < a.until(), false
 	}
-	s.upcoming = nil
-	a.plan.Store(&k.view.terms.Plan)
-	a.until.Store(k.ends())
-	e.install(s, k)
+	s.upcoming = upcoming{}
+	a.known.Store(e.terms.standing(k.view.terms.Plan, k.ends()))
+	e.install(s, k, lease{})
 	e.refreshSoon(a)
 	return false, true
 }
 
 // install makes a key the slot's counter. The caller holds account.mu. A counter whose period has been sealed already
 // is sealed at once: its mark has passed.
-func (e *Enforcer) install(s *slot, k *keyLease) {
-	var l lease
-	if k.lease != nil {
-		l = *k.lease
-	}
+func (e *Enforcer) install(s *slot, k upcoming, l lease) {
 	line := e.journal.Take(k.key, journal.KeyHash(s.account.name, e.featureOf(s), k.view.terms.StartsAt), uint64(l.own))
-	c := newCounter(s, k, l, line, e.clock.custom != nil)
+	c := newCounter(s, k.view, l, line)
 	c.reaches(k.ends())
 	owes := c.back > 0
 	c.usedAt = e.clock.mono.Load()
@@ -141,8 +136,7 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 		starts, ends := k.Starts.UnixNano(), k.Ends.UnixNano()
 		if starts <= now && now < ends {
 			reached = true
-			a.plan.Store(e.terms.plan(k.Plan))
-			a.until.Store(ends)
+			a.known.Store(e.terms.standing(k.Plan, ends))
 		}
 		j := byIndex.index(k.Feature)
 		if j < 0 {
@@ -157,8 +151,9 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 		case now >= ends:
 		case now >= starts:
 			e.adoptCurrent(s, k)
-		case s.upcoming == nil || starts <= s.upcoming.starts() || s.upcoming.ends() <= now:
-			s.upcoming = e.keep(k)
+		case leaseOf(k) != (lease{}): // a period that had begun and was moved: it is loaded once it begins again
+		case s.upcoming.view == nil || starts <= s.upcoming.starts() || s.upcoming.ends() <= now:
+			s.upcoming = upcoming{k.Key, e.viewOf(k)}
 		}
 	}
 	if !reached {
@@ -176,7 +171,7 @@ func (e *Enforcer) adoptCurrent(s *slot, k *usage.Key) {
 			s.cur.Store(old)
 			c = old
 		} else {
-			e.install(s, e.keep(k))
+			e.install(s, upcoming{k.Key, e.viewOf(k)}, leaseOf(k))
 			return
 		}
 	}

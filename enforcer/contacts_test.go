@@ -39,7 +39,7 @@ func TestColdAccountsShareStatements(t *testing.T) {
 		a, _ := e.accounts.Load(fmt.Sprint("account ", i))
 		c := a.at(0).cur.Load()
 		require.EqualValues(t, 3, c.total())
-		require.EqualValues(t, c.lim+c.over, c.total()+int64(left(c.word().Load()))+c.held+c.back)
+		require.EqualValues(t, c.lim+c.over, c.total()+int64(left(c.word().Load()))+c.held()+c.back)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/weirhq/weir/internal/journal"
 )
@@ -14,39 +15,40 @@ import (
 // It always holds lim + over = total + left + held + back. The word is changed by anybody; everything under mu by
 // whoever holds mu; ver, lim, tight and what is in flight by the one operation that holds the operation lock.
 type counter struct {
-	// What an admitted call reads, in one cache line.
-	line  *journal.Slot // the word, and its checkpoint: moved with the word by everything but the fast path
-	until atomic.Int64  // business time up to which the fast path may spend: end, or never; written under mu
-	view  atomic.Pointer[view]
-	cells atomic.Pointer[cells] // nil but for the hottest; set once
-	alarm atomic.Uint32         // calls that leave less than this have more to do: clean, or low
+	// What an admitted call reads of it. The rest stands in the line, with the word: until when the fast path may spend
+	// (end, or never; written under mu), below what is left a call has more to do (alarm: clean, or low), and the
+	// checkpoint, which everything but the fast path moves with the word.
+	line *journal.Slot
+	view atomic.Pointer[view]
 
-	duePlace int32        // in the heap of ends, from 1; 0: not there; guarded by Enforcer.dueMu
-	end      atomic.Int64 // business time at which admission under this key ends; once it is registered written under dueMu
-	refusal  atomic.Pointer[refusal]
-	next     *counter // in the list of dirty counters
-	slot     *slot
+	rare    atomic.Pointer[rare] // nil for most; made and dropped under mu
+	refusal atomic.Pointer[refusal]
+	end     atomic.Int64            // business time at which admission under this key ends; once it is registered written under dueMu
+	next    atomic.Pointer[counter] // in the list of dirty counters
+	slot    *slot
 
-	mu       sync.Mutex // never held across I/O
-	crowd    *crowd     // nil while nobody waits
-	ver      int64
-	lim      int64
-	over     int64 // counted beyond the lease since the last stored answer
-	back     int64 // cut, and not yet stored as returned
-	held     int64 // reserved
-	acked    int64 // total in the last batch that was acknowledged
-	usedAt   int64 // monotonic, of that batch
-	promised int32 // reservations that somebody can still settle, expired ones included
+	mu     sync.Mutex // never held across I/O
+	ver    int64
+	lim    int64
+	over   int64 // counted beyond the lease since the last stored answer
+	back   int64 // cut, and not yet stored as returned
+	acked  int64 // total in the last batch that was acknowledged
+	usedAt int64 // monotonic, of that batch
 
 	rate      atomic.Uint32 // units per second, recent
+	duePlace  int32         // in the heap of ends, from 1; 0: not there; guarded by Enforcer.dueMu
 	epoch     uint16        // moved by every cut that voids what is in flight
 	busy      bool          // the operation lock
 	tight     bool
 	sealed    bool // the period has ended here: nothing is ever spent again
-	watched   bool // a clock is read at every call
 	recalling bool
 	freed     bool // the journal's slot goes back with the counter; guarded by Enforcer.dueMu
 }
+
+// counterSize is what a counter may take: two cache lines, so that none of its fields share a third (docs/performance.md).
+const counterSize = 128
+
+const _ = uint(counterSize - unsafe.Sizeof(counter{}))
 
 // never is the until of a counter that the fast path leaves alone: the database decides, or a clock is read at every
 // call.
@@ -61,11 +63,11 @@ type refusal struct {
 	firm   bool  // nothing can make a call pass before the refusal is forgotten
 }
 
-func newCounter(s *slot, k *keyLease, l lease, line *journal.Slot, watched bool) *counter {
-	c := &counter{slot: s, line: line, watched: watched}
-	c.alarm.Store(clean)
-	c.view.Store(k.view)
-	c.until.Store(never)
+func newCounter(s *slot, v *view, l lease, line *journal.Slot) *counter {
+	c := &counter{slot: s, line: line}
+	c.alarm().Store(clean)
+	c.view.Store(v)
+	c.line.Until().Store(never)
 	c.ver, c.lim, c.tight, c.acked = l.ver, l.lim, l.tight, l.own
 	if rest := l.lim - l.own; rest < 0 {
 		c.over = -rest
@@ -82,16 +84,18 @@ func newCounter(s *slot, k *keyLease, l lease, line *journal.Slot, watched bool)
 // with less left than that the lease is extended in the background. No word has as much left as clean.
 const clean = 1 << 31
 
-func (c *counter) low() uint32 { return c.alarm.Load() &^ clean }
+func (c *counter) alarm() *atomic.Uint32 { return c.line.Alarm() }
 
-func (c *counter) isDirty() bool { return c.alarm.Load()&clean == 0 }
+func (c *counter) low() uint32 { return c.alarm().Load() &^ clean }
+
+func (c *counter) isDirty() bool { return c.alarm().Load()&clean == 0 }
 
 // setLow moves low to n units at most, and leaves clean as it is.
 func (c *counter) setLow(n int64) {
 	low := uint32(min(n, clean-1))
 	for {
-		was := c.alarm.Load()
-		if c.alarm.CompareAndSwap(was, was&clean|low) {
+		was := c.alarm().Load()
+		if c.alarm().CompareAndSwap(was, was&clean|low) {
 			return
 		}
 	}
@@ -108,16 +112,28 @@ func (c *counter) reaches(end int64) {
 // gate opens the fast path, or shuts it: also while nothing is left and the answer is remembered, so that refusing
 // writes nothing. A gate that is wrongly open costs a detour and nothing else. The caller holds mu.
 func (c *counter) gate() {
-	until := c.end.Load()
-	if c.watched || c.view.Load().strict || (c.refusal.Load() != nil && c.left() == 0) {
+	until, v := c.end.Load(), c.view.Load()
+	if v.watched || v.strict || (c.refusal.Load() != nil && c.left() == 0) {
 		until = never
 	}
-	c.until.Store(until)
+	if h := c.cells(); h != nil { // found behind the shut gate of the line
+		h.until.Store(until)
+		until = never
+	}
+	c.line.Until().Store(until)
+}
+
+// isShut reports whether the fast path leaves the counter alone.
+func (c *counter) isShut() bool {
+	if h := c.cells(); h != nil {
+		return h.until.Load() == never
+	}
+	return c.line.Until().Load() == never
 }
 
 // shut closes the fast path where it only finds what is remembered.
 func (c *counter) shut() {
-	if c.until.Load() != never {
+	if !c.isShut() {
 		c.mu.Lock()
 		c.gate()
 		c.mu.Unlock()
@@ -132,7 +148,7 @@ func (c *counter) key() int64 { return c.line.Key() }
 // free gives the journal's slot back once nobody can reach the counter any more: a call that was about to spend
 // still holds it, and must never meet another key's word.
 func (c *counter) free(j *journal.Journal) {
-	line, h := c.line, c.cells.Load()
+	line, h := c.line, c.cells()
 	runtime.AddCleanup(c, func(line *journal.Slot) {
 		j.Release(line)
 		if h != nil {
@@ -145,7 +161,7 @@ func (c *counter) free(j *journal.Journal) {
 // its cells say alone is less than what is stored.
 func (c *counter) hide() {
 	c.line.Hide()
-	if h := c.cells.Load(); h != nil {
+	if h := c.cells(); h != nil {
 		for _, line := range h.lines {
 			line.Hide()
 		}
@@ -155,7 +171,7 @@ func (c *counter) hide() {
 // total is the cumulative usage of this node under the key.
 func (c *counter) total() int64 {
 	sum := int64(c.line.Total())
-	if h := c.cells.Load(); h != nil {
+	if h := c.cells(); h != nil {
 		sum += h.total()
 	}
 	return sum
@@ -164,7 +180,7 @@ func (c *counter) total() int64 {
 // left is what calls may still spend. The caller holds mu: between word and cells units are in nobody's hands.
 func (c *counter) left() int64 {
 	sum := int64(left(c.word().Load()))
-	if h := c.cells.Load(); h != nil {
+	if h := c.cells(); h != nil {
 		sum += h.left()
 	}
 	return sum
@@ -182,7 +198,7 @@ func (c *counter) checkpoint() { c.line.Base().Store(c.line.Total()) }
 // take spends n of what is left, wherever it lies.
 func (c *counter) take(e *Enforcer, n int64) bool {
 	after, ok := spend(c.word(), uint64(n))
-	if !ok && c.cells.Load() != nil {
+	if !ok && c.cells() != nil {
 		c.mu.Lock()
 		c.gather()
 		after, ok = spend(c.word(), uint64(n)) // before anybody fills a cell again
@@ -225,7 +241,7 @@ func (c *counter) fill(e *Enforcer, r request) bool {
 		return false
 	}
 	c.over += r.spend + r.hold
-	c.held += r.hold
+	c.hold(r.hold)
 	credit(c.word(), uint64(r.spend), 0)
 	c.checkpoint()
 	c.mu.Unlock()
@@ -244,7 +260,7 @@ func (c *counter) cutAll() {
 // cut takes what is left into back: the word, then every cell. The caller holds mu.
 func (c *counter) cut() {
 	c.back += int64(cut(c.word()))
-	if h := c.cells.Load(); h != nil {
+	if h := c.cells(); h != nil {
 		c.back += h.cut()
 	}
 	c.setLow(0)
@@ -275,8 +291,8 @@ func (c *counter) reopen() {
 func (c *counter) retireIdle(since int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy || c.sealed || c.isDirty() || c.usedAt > since || !c.tight || c.left() > 0 || c.cells.Load() != nil ||
-		c.back > 0 || c.over > 0 || c.held > 0 || c.promised > 0 || c.acked < c.total() || c.waiting() > 0 {
+	if c.busy || c.sealed || c.isDirty() || c.usedAt > since || !c.tight || c.left() > 0 || c.cells() != nil ||
+		c.back > 0 || c.over > 0 || c.held() > 0 || c.promised() > 0 || c.acked < c.total() || c.waiting() > 0 {
 		return false
 	}
 	c.sealed = true

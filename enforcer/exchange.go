@@ -185,10 +185,10 @@ func (ex *exchange) apply(e *Enforcer, a usage.LeaseAnswer) (owes, changed bool)
 			return true, false
 		}
 		credit(c.word(), uint64(ex.req.spend), uint64(a.Got-ex.req.spend-ex.req.hold))
-		c.held += ex.req.hold
+		c.hold(ex.req.hold)
 		c.checkpoint()
 		c.setLow(a.Got / 2)
-		if h := c.cells.Load(); h != nil && e.cellRule.always && c.left() >= e.cellRule.enough() {
+		if h := c.cells(); h != nil && e.cellRule.always && c.left() >= e.cellRule.enough() {
 			h.active.Store(true)
 		}
 		c.gate()
@@ -210,7 +210,7 @@ func (ex *exchange) apply(e *Enforcer, a usage.LeaseAnswer) (owes, changed bool)
 // remember keeps a refusal and shuts the fast path behind it. The caller holds mu.
 func (c *counter) remember(r *refusal) {
 	v := c.view.Load()
-	r.firm = v.inPlan && !v.strict && !v.terms.Shadow && !c.watched
+	r.firm = v.inPlan && !v.strict && !v.terms.Shadow && !v.watched
 	c.refusal.Store(r)
 	c.gate()
 }
@@ -220,7 +220,7 @@ func (c *counter) remember(r *refusal) {
 func (c *counter) adopt(a usage.LeaseAnswer) {
 	c.cutAll()
 	c.ver, c.lim, c.tight = *a.Ver, *a.Lim, *a.Tight
-	rest := c.lim - c.total() - c.held
+	rest := c.lim - c.total() - c.held()
 	c.back, c.over = max(0, rest), max(0, -rest)
 }
 

@@ -15,17 +15,17 @@ import (
 // markDirty puts a counter on the list of the next batch, once.
 func (e *Enforcer) markDirty(c *counter) {
 	for {
-		was := c.alarm.Load()
+		was := c.alarm().Load()
 		if was&clean == 0 {
 			return
 		}
-		if c.alarm.CompareAndSwap(was, was&^clean) {
+		if c.alarm().CompareAndSwap(was, was&^clean) {
 			break
 		}
 	}
 	for {
 		head := e.dirty.Load()
-		c.next = head
+		c.next.Store(head)
 		if e.dirty.CompareAndSwap(head, c) {
 			return
 		}
@@ -37,9 +37,8 @@ func (e *Enforcer) markDirty(c *counter) {
 func (e *Enforcer) collect() []*counter {
 	var all []*counter
 	for c := e.dirty.Swap(nil); c != nil; {
-		next := c.next
-		c.next = nil
-		c.alarm.Or(clean)
+		next := c.next.Swap(nil)
+		c.alarm().Or(clean)
 		all = append(all, c)
 		c = next
 	}
@@ -97,7 +96,7 @@ func (e *Enforcer) heldOver() []int64 {
 	var keys []int64
 	for _, c := range e.ended {
 		c.mu.Lock()
-		if c.held > 0 {
+		if c.held() > 0 {
 			keys = append(keys, c.key())
 		}
 		c.mu.Unlock()
@@ -261,10 +260,10 @@ func (e *Enforcer) settleOne(c *counter) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.mu.Lock()
-	stored := c.acked >= c.total() && c.held == 0
+	stored := c.acked >= c.total() && c.held() == 0
 	owes := c.back > 0 || c.over > 0
 	reopened := !c.sealed
-	open := c.promised > 0
+	open := c.promised() > 0
 	c.mu.Unlock()
 	switch {
 	case reopened:

@@ -140,7 +140,7 @@ func TestAKilledNodeCountsAPeriodThatWasOpenedAgainOnce(t *testing.T) {
 			_, kept := e.byKey.load(old.key())
 			return !kept
 		}, 20*time.Second, 5*time.Millisecond)
-		a.until.Store(0) // the change that opens it has the account read again
+		e.outdate(a) // the change that opens it has the account read again
 		d, err := e.Consume(t.Context(), "acme", "events", 1)
 		require.NoError(t, err)
 		require.True(t, d.Allowed)
@@ -151,7 +151,7 @@ func TestAKilledNodeCountsAPeriodThatWasOpenedAgainOnce(t *testing.T) {
 
 // quickCells1 spends a unit from the caller's cell.
 func (e *Enforcer) quickCells1(c *counter) bool {
-	h := c.cells.Load()
+	h := c.cells()
 	c.mu.Lock()
 	h.active.Store(true)
 	c.mu.Unlock()

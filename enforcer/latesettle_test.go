@@ -29,7 +29,7 @@ func TestALateSettleIsCountedBesideWhatCameSince(t *testing.T) {
 		c.mu.Unlock()
 		e.returnIdle()
 	}
-	a.until.Store(0) // whoever comes next loads the account
+	e.outdate(a) // whoever comes next loads the account
 	d, err := e.Consume(t.Context(), "acme", "events", 300)
 	require.NoError(t, err)
 	require.True(t, d.Allowed)
@@ -48,6 +48,6 @@ func TestALateSettleIsCountedBesideWhatCameSince(t *testing.T) {
 		runtime.GC()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.promised == 0
+		return c.promised() == 0
 	}, 20*time.Second, 5*time.Millisecond)
 }

@@ -8,7 +8,7 @@ import (
 // extendSoon asks in the background for a lease that is half spent, so that a busy account does not meet the slow
 // path until its ceiling is near.
 func (e *Enforcer) extendSoon(c *counter) {
-	for was := c.alarm.Load(); !c.alarm.CompareAndSwap(was, was&clean); was = c.alarm.Load() {
+	for was := c.alarm().Load(); !c.alarm().CompareAndSwap(was, was&clean); was = c.alarm().Load() {
 		if was&^clean == 0 {
 			return // it waits already
 		}
@@ -122,7 +122,7 @@ func (e *Enforcer) forgetIdle(c *counter, since int64) bool {
 	}
 	c.line.Hide() // the next counter of the key begins at this one's total: recovery must not add the two
 	e.forgetCounter(c)
-	a.until.Store(0) // a feature without a counter is no longer one that the plan lacks: the next call loads the account
+	e.outdate(a) // a feature without a counter is no longer one that the plan lacks: the next call loads the account
 	return true
 }
 
@@ -151,8 +151,8 @@ func (e *Enforcer) drop(c *counter) {
 	e.forgetCounter(c)
 	a := c.slot.account
 	a.mu.Lock()
-	c.slot.upcoming = nil
-	a.until.Store(0)
+	c.slot.upcoming = upcoming{}
+	e.outdate(a)
 	a.mu.Unlock()
 }
 

@@ -274,5 +274,13 @@ func (p *process) kill() {
 func (p *process) stop() error {
 	_ = p.in.Close()
 	p.reader.Wait()
-	return p.cmd.Wait()
+	err := p.cmd.Wait()
+	if err != nil {
+		var said []string
+		for line := range p.lines {
+			said = append(said, line)
+		}
+		err = fmt.Errorf("%w: %s", err, strings.Join(said, "\n")) // what the race detector found
+	}
+	return err
 }

@@ -285,7 +285,7 @@ func (s *stage) check() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.ver >= 0 { // else the stored lease is another one, and the next operation adopts it
-				require.Equal(s.t, c.lim+c.over, c.total()+c.left()+c.held+c.back, "lim + over = total + left + held + back")
+				require.Equal(s.t, c.lim+c.over, c.total()+c.left()+c.held()+c.back, "lim + over = total + left + held + back")
 			}
 			require.GreaterOrEqual(s.t, c.back, int64(0))
 			require.GreaterOrEqual(s.t, c.over, int64(0))

@@ -75,14 +75,6 @@ func (e *Enforcer) hold(ctx context.Context, s *slot, units int64) (*counter, De
 	return c, d
 }
 
-// promise notes a reservation that may be settled while somebody refers to it, late ones too: the counter stays, since
-// what is counted under a dropped one would be lost beside the counter that took its place.
-func (c *counter) promise(n int64) {
-	c.mu.Lock()
-	c.promised += int32(n)
-	c.mu.Unlock()
-}
-
 // reserve moves n from what is left to what is held, without counting it.
 func (c *counter) reserve(n int64) bool {
 	c.mu.Lock()
@@ -99,7 +91,7 @@ func (c *counter) reserve(n int64) bool {
 			return false
 		}
 		if c.word().CompareAndSwap(w, w-uint64(n)) {
-			c.held += n
+			c.hold(n)
 			return true
 		}
 	}
@@ -185,7 +177,7 @@ func (r *Reservation) expire() {
 // the database where the lease is tight, in operation, or cut: nobody calls a tight lease back.
 func (c *counter) release(e *Enforcer, n, spent int64) {
 	c.mu.Lock()
-	c.held -= n
+	c.hold(-n)
 	rest := n - spent
 	if c.tight || c.busy || c.sealed || e.isAway() || c.left()+rest >= maxLeft {
 		credit(c.word(), uint64(spent), 0)

@@ -33,7 +33,7 @@ func (e *Enforcer) Seed(ctx context.Context, model, feature string, names []stri
 			k := &keys[i]
 			next++
 			k.AccountID, k.Account, k.Key, k.Own, k.Ver, k.Lim, k.Tight = next>>4, name, next, 0, 1, lease, false
-			if i >= len(keys)/2 { // the next period's
+			if k.Starts.After(e.clock.time()) { // the next period's
 				k.Ver, k.Lim = 0, 0
 			}
 		}

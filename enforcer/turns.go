@@ -2,7 +2,7 @@ package enforcer
 
 import "time"
 
-// crowd is what a counter keeps while callers wait for it. Guarded by the counter's mu.
+// crowd is who waits for a counter. Guarded by the counter's mu.
 type crowd struct {
 	queue []chan struct{} // for the operation lock
 	wake  chan struct{}   // closed when a waiter should look again
@@ -10,18 +10,10 @@ type crowd struct {
 	units int64           // that they need
 }
 
-// gathered is the counter's crowd, made where there is none. The caller holds mu.
-func (c *counter) gathered() *crowd {
-	if c.crowd == nil {
-		c.crowd = &crowd{}
-	}
-	return c.crowd
-}
-
 // join counts a call among those that wait, until it leaves.
 func (c *counter) join(units int64) {
 	c.mu.Lock()
-	x := c.gathered()
+	x := &c.unusual().crowd
 	x.calls++
 	x.units += units
 	c.mu.Unlock()
@@ -29,25 +21,19 @@ func (c *counter) join(units int64) {
 
 func (c *counter) leave(units int64) {
 	c.mu.Lock()
-	c.crowd.calls--
-	c.crowd.units -= units
+	x := &c.unusual().crowd
+	x.calls--
+	x.units -= units
 	c.disperse()
 	c.mu.Unlock()
 }
 
-// disperse forgets the crowd once it is nobody. The caller holds mu.
-func (c *counter) disperse() {
-	if x := c.crowd; x != nil && x.calls == 0 && len(x.queue) == 0 {
-		c.crowd = nil
-	}
-}
-
 // waiting is how many units the callers that wait need. The caller holds mu.
 func (c *counter) waiting() int64 {
-	if c.crowd == nil {
-		return 0
+	if x := c.rare.Load(); x != nil {
+		return x.crowd.units
 	}
-	return c.crowd.units
+	return 0
 }
 
 // waker returns the channel that the next wake closes. Take it before asking: no wake-up is lost then. The caller has
@@ -55,17 +41,18 @@ func (c *counter) waiting() int64 {
 func (c *counter) waker() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.crowd.wake == nil {
-		c.crowd.wake = make(chan struct{})
+	x := &c.unusual().crowd
+	if x.wake == nil {
+		x.wake = make(chan struct{})
 	}
-	return c.crowd.wake
+	return x.wake
 }
 
 func (c *counter) wakeAll() {
 	c.mu.Lock()
-	if x := c.crowd; x != nil && x.wake != nil {
-		close(x.wake)
-		x.wake = nil
+	if x := c.rare.Load(); x != nil && x.crowd.wake != nil {
+		close(x.crowd.wake)
+		x.crowd.wake = nil
 	}
 	c.mu.Unlock()
 }
@@ -80,7 +67,7 @@ func (c *counter) lock(stop <-chan time.Time, done <-chan struct{}) bool {
 		return true
 	}
 	turn := make(chan struct{}, 1)
-	x := c.gathered()
+	x := &c.unusual().crowd
 	x.queue = append(x.queue, turn)
 	c.mu.Unlock()
 	select {
@@ -101,10 +88,11 @@ func (c *counter) lock(stop <-chan time.Time, done <-chan struct{}) bool {
 func (c *counter) unqueue(turn chan struct{}) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	x := c.crowd
-	if x == nil {
+	r := c.rare.Load()
+	if r == nil {
 		return false
 	}
+	x := &r.crowd
 	for i, q := range x.queue {
 		if q == turn {
 			x.queue = append(x.queue[:i], x.queue[i+1:]...)
@@ -127,9 +115,10 @@ func (c *counter) tryLock() bool {
 
 func (c *counter) unlock() {
 	c.mu.Lock()
-	if x := c.crowd; x == nil || len(x.queue) == 0 {
+	if r := c.rare.Load(); r == nil || len(r.crowd.queue) == 0 {
 		c.busy = false
 	} else {
+		x := &r.crowd
 		x.queue[0] <- struct{}{}
 		x.queue = x.queue[1:]
 		c.disperse()

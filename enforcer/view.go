@@ -21,6 +21,7 @@ type conditions struct {
 	unlimited bool
 	inPlan    bool
 	strict    bool
+	watched   bool // a clock is read at every call
 	proceed   bool // a spent lease goes on while the database is away
 }
 
@@ -30,9 +31,9 @@ type figures struct{ others, folded, free, overage, adjusted int64 }
 // shared keeps one copy of what many accounts have: a plan's terms in a month that they share, with the view of a key
 // under which nothing was stored yet. At its bound it starts afresh; what it gave out stays valid.
 type shared struct {
-	mu    sync.Mutex
-	views map[sharedKey]*view
-	plans map[string]*string
+	mu        sync.Mutex
+	views     map[sharedKey]*view
+	standings map[standing]*standing
 }
 
 // sharedKey is a view by what it says. The terms' address is left out: they are here by value.
@@ -61,19 +62,19 @@ func (s *shared) of(t Terms, c conditions) *view {
 	return v
 }
 
-// plan is a plan's name in a string that pins no row.
-func (s *shared) plan(name string) *string {
+// standing is a plan and a period's end, with a name that pins no row.
+func (s *shared) standing(plan string, until int64) *standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.plans[name]; ok {
+	if known, ok := s.standings[standing{plan, until}]; ok {
 		return known
 	}
-	if s.plans == nil || len(s.plans) >= mostShared {
-		s.plans = make(map[string]*string)
+	if s.standings == nil || len(s.standings) >= mostShared {
+		s.standings = make(map[standing]*standing)
 	}
-	name = strings.Clone(name)
-	s.plans[name] = &name
-	return &name
+	own := &standing{strings.Clone(plan), until}
+	s.standings[*own] = own
+	return own
 }
 
 // viewOf makes the view of a loaded key.
@@ -99,7 +100,7 @@ func (e *Enforcer) viewOf(k *usage.Key) *view {
 		}
 	}
 	v := e.terms.of(own, conditions{
-		limit: own.Included, unlimited: own.Unlimited, inPlan: k.InPlan, strict: k.Enforce == "strict", proceed: k.WhenAway == "continue", ceiling: k.Ceiling,
+		limit: own.Included, unlimited: own.Unlimited, inPlan: k.InPlan, strict: k.Enforce == "strict", watched: e.clock.custom != nil, proceed: k.WhenAway == "continue", ceiling: k.Ceiling,
 	})
 	if f := (figures{k.Others, k.Folded, k.Free, k.Overage, k.Adjusted}); f != (figures{}) {
 		return &view{v.conditions, f}

@@ -28,7 +28,8 @@ type Slot struct {
 	hi    atomic.Uint64 // second half; zero: recovery skips the slot
 	place atomic.Uint64 // index in the journal plus one; zero: heap
 	taken atomic.Bool   // guards against a second Release; not read by recovery
-	_     [12]byte
+	alarm atomic.Uint32 // the holder's
+	until atomic.Int64  // the holder's
 }
 
 // Word is spent<<32 + left; Spent and Left read it. Hot paths keep the pointer.
@@ -37,6 +38,13 @@ func (s *Slot) Word() *atomic.Uint64 { return &s.word }
 // Base is the checkpoint of the total. It may be moved to the current total by
 // one store at any time, and must be before 2^32 units were spent since.
 func (s *Slot) Base() *atomic.Uint64 { return &s.base }
+
+// Until and Alarm are the holder's own, beside the word so that a call reads one cache line. The journal neither sets
+// nor reads them: they hold what the holder before left there.
+func (s *Slot) Until() *atomic.Int64 { return &s.until }
+
+// Alarm is said at Until.
+func (s *Slot) Alarm() *atomic.Uint32 { return &s.alarm }
 
 // Key is what Take gave the slot to.
 func (s *Slot) Key() int64 { return int64(s.key.Load()) }
