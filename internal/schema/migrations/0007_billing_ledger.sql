@@ -69,6 +69,7 @@ CREATE TABLE weir.reports (
 CREATE UNIQUE INDEX reports_seq ON weir.reports (key, seq) WHERE NOT replaced;
 CREATE UNIQUE INDEX reports_stamp ON weir.reports (customer, meter, stamp);
 CREATE INDEX reports_to_send ON weir.reports (retry_at, id) WHERE state IN ('stored', 'unknown') AND NOT replaced;
+CREATE INDEX reports_turn ON weir.reports (customer, meter, id) WHERE state IN ('stored', 'unknown') AND NOT replaced;
 CREATE INDEX reports_segment ON weir.reports (segment);
 
 CREATE TABLE weir.report_attempts (

@@ -46,11 +46,12 @@ CREATE TYPE weir.claimed_report AS (
 );
 
 -- Claims up to p_most links for p_hold, at most one per customer and meter in the whole installation, and records that
--- an attempt begins: from here on its outcome is unknown until it is stored. Nothing while sending is stopped. An
--- ambiguous link is sent again, unchanged, for 23 h; then a summary decides. p_customer narrows to one, NULL is all;
--- p_probe claims in spite of a stop, to see whether it is over.
+-- an attempt begins: from here on its outcome is unknown until it is stored. Nothing while sending is stopped. Of each
+-- customer and meter only the first link that may be sent is looked at, so that one with many due links takes one place
+-- of p_most, like any other. An ambiguous link is sent again, unchanged, for 23 h; then a summary decides. p_customer
+-- narrows to one, NULL is all; p_probe claims in spite of a stop, to see whether it is over.
 CREATE FUNCTION weir.claim_reports(p_now timestamptz, p_most integer, p_hold interval, p_customer text, p_probe boolean) RETURNS SETOF weir.claimed_report
-    LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 DECLARE v_wall timestamptz := clock_timestamp();
 BEGIN
@@ -58,17 +59,21 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    WITH due AS MATERIALIZED (
+    WITH one AS MATERIALIZED (
         SELECT r.id, r.customer, r.meter
         FROM weir.reports r
         WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND r.retry_at <= v_wall
           AND (p_customer IS NULL OR r.customer = p_customer)
-          AND (NOT r.ambiguous OR p_now < r.first_sent + interval '23 hours')
-          AND r.stamp > p_now - interval '35 days' + interval '10 minutes'
-          AND NOT EXISTS (SELECT FROM weir.streams s WHERE s.customer = r.customer AND s.meter = r.meter AND s.claimed_until > v_wall)
-          AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = r.key AND b.final)
+          -- Subqueries of one value are look-ups for each row, in the order of the index until there are enough, never joins
+          -- of all that is due.
+          AND coalesce((SELECT s.claimed_until FROM weir.streams s WHERE s.customer = r.customer AND s.meter = r.meter), '-infinity') <= v_wall
+          AND r.id = (SELECT y.id FROM weir.reports y
+                      WHERE y.customer = r.customer AND y.meter = r.meter AND y.state IN ('stored', 'unknown') AND NOT y.replaced
+                        AND y.retry_at <= v_wall AND (NOT y.ambiguous OR p_now < y.first_sent + interval '23 hours')
+                        AND y.stamp > p_now - interval '35 days' + interval '10 minutes'
+                        AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = y.key AND b.final)
+                      ORDER BY y.id LIMIT 1)
         ORDER BY r.retry_at, r.id LIMIT p_most FOR UPDATE OF r SKIP LOCKED),
-    one AS MATERIALIZED (SELECT DISTINCT ON (d.customer, d.meter) d.* FROM due d ORDER BY d.customer, d.meter, d.id),
     held AS (
         INSERT INTO weir.streams AS s (customer, meter, claimed_until, claim)
         SELECT o.customer, o.meter, v_wall + p_hold, 1 FROM one o ORDER BY o.customer, o.meter
@@ -117,9 +122,18 @@ BEGIN
         SELECT EXISTS (SELECT FROM weir.report_attempts a WHERE a.report = x.report AND (a.outcome IS NULL OR a.outcome = 'unknown')) AS unsure) u
     WHERE r.id = x.report;
 
-    UPDATE weir.streams s SET claimed_until = '-infinity'
-    FROM weir.reports r, unnest(p_reports, p_claims) AS x(report, claim)
-    WHERE r.id = x.report AND s.customer = r.customer AND s.meter = r.meter AND s.claim = x.claim;
+    WITH free AS (
+        UPDATE weir.streams s SET claimed_until = '-infinity'
+        FROM weir.reports r, unnest(p_reports, p_claims) AS x(report, claim)
+        WHERE r.id = x.report AND s.customer = r.customer AND s.meter = r.meter AND s.claim = x.claim
+        RETURNING s.customer, s.meter)
+    -- Whoever has had a turn waits behind those who have not: links are claimed by when they became due.
+    UPDATE weir.reports n SET retry_at = clock_timestamp()
+    FROM free f CROSS JOIN LATERAL (
+        SELECT y.id FROM weir.reports y
+        WHERE y.customer = f.customer AND y.meter = f.meter AND y.state IN ('stored', 'unknown') AND NOT y.replaced
+          AND y.state = 'stored' AND y.retry_at = '-infinity' ORDER BY y.id LIMIT 1 FOR UPDATE SKIP LOCKED) y
+    WHERE n.id = y.id;
 END $$;
 
 -- Links that are too old for Stripe are never stamped anew: a person bills them.
