@@ -1,6 +1,8 @@
 package billing_test
 
 import (
+	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -163,4 +165,32 @@ func TestAVoidedInvoiceBillsNothing(t *testing.T) {
 	require.NoError(t, err)
 	w.soon()
 	require.Equal(t, book{Overage: 40, Late: 40}, w.book(key))
+}
+
+// A draft that is finalized minutes after its period's end is not waited for longer: close gives up at its deadline.
+func TestCloseDoesNotWaitPastAnEarlyDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	w.toEnd()
+	slow := w.newNode()
+	slow.used[key] += 7
+	end := start.AddDate(0, 1, 0)
+	const state = "SELECT p.state FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id WHERE k.key = $1"
+	w.advance(end.Add(time.Minute), 30*time.Minute)
+	soon := &stripe.InvoiceParams{}
+	soon.Headers = http.Header{"Stripe-Version": {"2024-10-28.acacia"}}
+	soon.AddExtra("automatically_finalizes_at", strconv.FormatInt(end.Add(10*time.Minute).Unix(), 10))
+	_, err := w.api.Invoices.Update(w.sim.Invoices(customer)[1].ID, soon)
+	require.NoError(t, err)
+	w.advance(end.Add(9*time.Minute), 4*time.Minute)
+	require.Equal(t, "closing", w.text(state, key))
+	require.EqualValues(t, 40, w.reported(customer))
+	w.advance(end.Add(10*time.Minute), time.Minute)
+	require.Equal(t, "invoiced", w.text(state, key))
+	require.Contains(t, w.findings()["given_up"], "node")
+	require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
+	slow.flush(key)
+	w.work()
+	require.Equal(t, book{Overage: 47, Invoiced: 40, Late: 7}, w.book(key))
 }

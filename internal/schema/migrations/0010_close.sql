@@ -69,6 +69,7 @@ DECLARE
     v_gave   text[];
     v_keys   bigint[];
     v_sealed timestamptz;
+    v_hasty  boolean := false;
     r        record;
 BEGIN
     PERFORM FROM weir.fold FOR UPDATE;
@@ -79,6 +80,12 @@ BEGIN
     -- Where every node is live, one look at the last to seal tells most periods that must wait.
     SELECT CASE WHEN bool_and(n.state = 'live') THEN min(n.sealed) ELSE 'infinity' END INTO v_sealed
         FROM weir.nodes n WHERE n.state IN ('live', 'reaping', 'reaped');
+    -- But for a draft whose deadline comes before that.
+    IF EXISTS (SELECT FROM weir.periods p WHERE p.id = ANY (p_ids) AND p.state = 'closing' AND v_sealed < coalesce(p.cut, p.ends)
+               AND p.ends > p_now - interval '20 minutes') THEN
+        v_hasty := EXISTS (SELECT FROM weir.invoices i WHERE i.status = 'draft' AND i.finalizes_at BETWEEN p_now - interval '20 minutes' AND p_now
+                           AND i.created > p_now - interval '21 minutes');
+    END IF;
     SELECT array_agg(y.id ORDER BY y.id), array_agg(y.gave ORDER BY y.id) INTO v_ids, v_gave FROM (
         SELECT p.id, nullif(concat_ws('; ', weir.unsealed(p),
                    CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.held h ON h.key = k.key WHERE k.period_id = p.id) THEN 'reservations held' END,
@@ -87,7 +94,7 @@ BEGIN
                                      WHERE v.state = 'void' AND v.replaced_by = p.id) THEN 'rows in the inbox' END), '') AS gave, p AS period
         FROM weir.periods p
         WHERE p.id = ANY (p_ids) AND p.state = 'closing'
-          AND (coalesce(v_sealed, 'infinity') >= coalesce(p.cut, p.ends) OR p.ends <= p_now - interval '20 minutes')
+          AND (coalesce(v_sealed, 'infinity') >= coalesce(p.cut, p.ends) OR p.ends <= p_now - interval '20 minutes' OR v_hasty)
         OFFSET 0) y
     WHERE CASE WHEN y.gave IS NULL THEN true ELSE weir.close_deadline(y.period) <= p_now END;
     IF v_ids IS NULL THEN
