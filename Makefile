@@ -53,6 +53,10 @@ test-edge: setup ## Run the tests at the edge: browser, mail, nginx, PgBouncer, 
 bench: setup ## The table of targets beside the peers (ARGS="-only hot -rounds 9")
 	cd bench && go run -tags weirbench . $(ARGS)
 
+.PHONY: perf
+perf: setup ## The rows of that table that a shared machine can hold, at one and a half times their bounds
+	go test -count=1 -run 'TestPerf|TestACounterInAFile' ./enforcer ./internal/journal
+
 .PHONY: microbench
 microbench: setup ## Run the Go benchmarks (BENCH=regexp BENCHTIME=1s; compare runs with benchstat)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout $(TIMEOUT) $(PKG)
