@@ -133,7 +133,7 @@ func (b *Biller) lateOne(ctx context.Context, c *Client, l *lateRow) error {
 			return err
 		}
 		if object, err = createInvoiceItem(ctx, c, l, invoice); err != nil {
-			return err
+			return b.aimedAt(ctx, c, l, invoice, err)
 		}
 	}
 	_, err = b.db.Exec(ctx, "UPDATE weir.late SET state = 'sent', object = $2, invoice = nullif($3, ''), error = NULL WHERE id = $1 AND state = 'stored'", l.ID, object, invoice)
@@ -163,7 +163,7 @@ func (b *Biller) lateFailed(ctx context.Context, l *lateRow, cause error) error 
 		return raise(ctx, b.db, finding{kind: "late_refused", subject: units(l.ID), message: fmt.Sprintf(
 			"Stripe refused late row %d: %s. Settle it with worker late release", l.ID, cause)}, b.now())
 	}
-	if _, throttled := Throttled(cause); throttled {
+	if _, throttled := Throttled(cause); throttled || errors.Is(cause, errNoDraft) {
 		return nil
 	}
 	return fmt.Errorf("settle late row %d: %w", l.ID, cause)
@@ -190,38 +190,6 @@ func findInvoiceItem(ctx context.Context, c *Client, l *lateRow) (string, error)
 		return "", nil
 	}
 	return items[i].ID, nil
-}
-
-// invoiceFor is the draft that the item goes on: the subscription's own, one of its own after the end, and none while
-// the subscription lives and has no draft, so that the next invoice takes it.
-func (b *Biller) invoiceFor(ctx context.Context, c *Client, l *lateRow) (string, error) {
-	if l.DraftInvoice != "" || !l.SubscriptionEnded {
-		return l.DraftInvoice, nil
-	}
-	drafts, err := pages(ctx, c, "/v1/invoices", "", "", func(i *struct {
-		ID       string            `json:"id"`
-		Metadata map[string]string `json:"metadata"`
-	},
-	) string {
-		return i.ID
-	}, "customer", l.Customer, "status", "draft")
-	if err != nil {
-		return "", fmt.Errorf("look for the invoice of late row %d: %w", l.ID, err)
-	}
-	for _, d := range drafts {
-		if d.Metadata["weir_id"] == l.WeirID {
-			return d.ID, nil
-		}
-	}
-	inv, _, err := call[invoice](ctx, c, request{
-		method: http.MethodPost, path: "/v1/invoices", idempotency: l.key("invoice"),
-		form: values("customer", l.Customer, "currency", l.Currency, "auto_advance", "true", "pending_invoice_items_behavior", "exclude",
-			"description", "Usage after the end of the subscription", "metadata[weir_id]", l.WeirID),
-	})
-	if l.heard(err); err != nil {
-		return "", fmt.Errorf("make an invoice for late row %d: %w", l.ID, err)
-	}
-	return inv.ID, nil
 }
 
 func createInvoiceItem(ctx context.Context, c *Client, l *lateRow, invoice string) (string, error) {

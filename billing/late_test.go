@@ -194,3 +194,60 @@ func TestCloseDoesNotWaitPastAnEarlyDeadline(t *testing.T) {
 	w.work()
 	require.Equal(t, book{Overage: 47, Invoiced: 40, Late: 7}, w.book(key))
 }
+
+// A draft that is finalized between its choice and the item for it is no reason to wait for a person: the item goes on
+// the next invoice, or on one of its own after the end, once.
+func TestLateUsageIsAimedAgainWhenItsDraftIsFinal(t *testing.T) {
+	t.Parallel()
+	for name, ended := range map[string]bool{"the subscription runs on": false, "it has ended": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{file: replace(planFile, "prices: [pro_monthly]", "prices: [pro_monthly]\n    late: invoice_item")})
+			customer, key := w.over("acme", 40)
+			w.toEnd()
+			slow := w.newNode()
+			slow.used[key] += 7
+			w.finish()
+			end := start.AddDate(0, 2, 0)
+			w.advance(end.Add(-time.Hour), 20*day)
+			w.advance(end.Add(10*time.Minute), 10*time.Minute)
+			drafts := w.sim.Invoices(customer)
+			draft := drafts[len(drafts)-1]
+			require.Equal(t, "draft", draft.Status)
+			slow.flush(key)
+			w.work()
+			w.hook.Store(nil) // what happens at Stripe is not known here
+			_, err := w.api.Invoices.FinalizeInvoice(draft.ID, nil)
+			require.NoError(t, err)
+			if ended {
+				_, err = w.api.Subscriptions.Cancel(draft.Subscription, nil)
+				require.NoError(t, err)
+				w.exec("UPDATE weir.subscriptions SET ended_at = $1", w.sim.Now())
+			}
+			require.NoError(t, w.b.Late(t.Context()))
+			require.Equal(t, "stored NULL", w.text("SELECT state || ' ' || coalesce(object, 'NULL') FROM weir.late"))
+			require.NotContains(t, w.findings(), "late_refused")
+			require.NotEqual(t, "draft", w.text("SELECT status FROM weir.invoices WHERE invoice = $1", draft.ID), "it was read")
+			w.serve(w.b)
+			for range 2 {
+				w.patience()
+				require.NoError(t, w.b.Late(t.Context()))
+			}
+			require.Equal(t, "sent", w.text("SELECT state FROM weir.late"))
+			w.advance(start.AddDate(0, 3, 0).Add(-time.Hour), 20*day)
+			w.advance(start.AddDate(0, 3, 0).Add(3*time.Hour), time.Hour)
+			require.Equal(t, book{Overage: 47, Invoiced: 47}, w.book(key))
+			items := 0
+			for _, inv := range w.sim.Invoices(customer) {
+				for _, l := range inv.Lines {
+					if l.Metadata["weir_id"] != "" {
+						items++
+						require.NotEqual(t, draft.ID, inv.ID)
+						require.EqualValues(t, 7, l.Quantity)
+					}
+				}
+			}
+			require.Equal(t, 1, items)
+		})
+	}
+}

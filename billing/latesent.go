@@ -52,12 +52,7 @@ func (b *Biller) lookAtItem(ctx context.Context, c *Client, l sentRow) error {
 	if it.Invoice == "" {
 		return nil // it waits for the next invoice
 	}
-	_, err = b.db.Exec(ctx, `INSERT INTO weir.invoices AS i (invoice, customer, livemode, seen_at) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (invoice) DO UPDATE SET wanted = i.wanted + 1`, string(it.Invoice), string(it.Customer), c.Live(), now)
-	if err != nil {
-		return fmt.Errorf("mark invoice %s: %w", it.Invoice, err)
-	}
-	return b.ReadInvoice(ctx, string(it.Invoice))
+	return b.readAgain(ctx, string(it.Invoice), string(it.Customer), c.Live())
 }
 
 // itemDeleted gives late usage whose invoice item somebody deleted back to a person.
