@@ -81,7 +81,7 @@ type slot struct {
 
 // upcoming is what is kept of a loaded key until its period begins. The zero value is none.
 type upcoming struct {
-	key  int64
+	key  int64 // 0: this node has counted under it, or holds a lease of it: it is loaded again when its period begins
 	view *view
 }
 

@@ -67,6 +67,9 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 	if k.view == nil || now < k.starts() || now >= k.ends() {
 		return a.id != 0 && now < a.until(), false
 	}
+	if k.key == 0 {
+		return false, false
+	}
 	s.upcoming = upcoming{}
 	a.known.Store(e.terms.standing(k.view.terms.Plan, k.ends()))
 	e.install(s, k, lease{})
@@ -150,16 +153,27 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 		switch {
 		case now >= ends:
 		case now >= starts:
+			if u := s.upcoming; u.view != nil && (u.key == k.Key || u.starts() <= starts) {
+				s.upcoming = upcoming{} // it has begun: from now on its counter, or the database, knows what was counted
+			}
 			e.adoptCurrent(s, k)
-		case leaseOf(k) != (lease{}): // a period that had begun and was moved: it is loaded once it begins again
 		case s.upcoming.view == nil || starts <= s.upcoming.starts() || s.upcoming.ends() <= now:
-			s.upcoming = upcoming{k.Key, e.viewOf(k)}
+			s.upcoming = e.upcomingOf(k)
 		}
 	}
 	if !reached {
 		return errStale
 	}
 	return nil
+}
+
+// upcomingOf is what is kept of a key until its period begins.
+func (e *Enforcer) upcomingOf(k *usage.Key) upcoming {
+	u := upcoming{k.Key, e.viewOf(k)}
+	if _, met := e.byKey.load(k.Key); met || leaseOf(k) != (lease{}) {
+		u.key = 0 // the period had begun and was moved
+	}
+	return u
 }
 
 // adoptCurrent installs a running period's key, or brings its counter up to date. The lease itself is not touched:
