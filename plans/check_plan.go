@@ -27,7 +27,9 @@ func (k *checker) plan(i int, features []string) {
 	path := join("plans", p.Name)
 	k.name(path, "plan", p.Name)
 	k.displayName(path, p.Name, p.DisplayName)
-	k.url(join(path, "upgrade_url"), p.UpgradeURL)
+	if p.UpgradeURL != k.c.upgradeURL { // else the file's, which is looked at once
+		k.url(join(path, "upgrade_url"), p.UpgradeURL)
+	}
 	k.prices(i, join(path, "prices"))
 	if p.HasRate {
 		k.rate(join(path, "rate"), p.Rate)
