@@ -57,7 +57,11 @@ func newDatabase(t *testing.T) *pgxpool.Pool {
 
 func newWorker(t *testing.T, db *pgxpool.Pool) *jobs.Worker {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	return newLoggedWorker(t, db, slog.New(slog.DiscardHandler))
+}
+
+func newLoggedWorker(t *testing.T, db *pgxpool.Pool, log *slog.Logger) *jobs.Worker {
+	t.Helper()
 	b, err := billing.New(db, billing.Config{Clock: wall{}, Logger: log})
 	require.NoError(t, err)
 	w, err := jobs.New(jobs.Config{DB: db, Biller: b, Clock: wall{}, Logger: log})

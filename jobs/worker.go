@@ -64,7 +64,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w.client, err = river.NewClient(riverpgxv5.New(cfg.DB), &river.Config{
-		Schema: Schema, Logger: cfg.Logger, Workers: ws, Middleware: cfg.Middleware, JobTimeout: jobTimeout, RescueStuckJobsAfter: rescueAfter, RetryPolicy: retries{},
+		Schema: Schema, Logger: slog.New(quieter{cfg.Logger.Handler()}), Workers: ws, Middleware: cfg.Middleware, JobTimeout: jobTimeout, RescueStuckJobsAfter: rescueAfter, RetryPolicy: retries{},
 		PollOnly: cfg.ListenURL != "", FetchPollInterval: tickEach, FetchCooldown: 50 * time.Millisecond,
 		// Nudges are many and say nothing later.
 		CompletedJobRetentionPeriod: time.Hour, CancelledJobRetentionPeriod: 7 * 24 * time.Hour, DiscardedJobRetentionPeriod: 7 * 24 * time.Hour,
