@@ -46,14 +46,19 @@ func faultOf(err error) *problem.Body {
 	switch {
 	case errors.Is(err, ErrUnknownFeature):
 		return problem.New(http.StatusBadRequest, problem.UnknownFeature, "Unknown feature",
-			err.Error()+": use one of the plan file's features, or add it there and apply the file.")
+			capital(err.Error())+": use one of the plan file's features, or add it there and apply the file.")
 	case errors.Is(err, ErrInvalidAccount), errors.Is(err, ErrInvalidUnits), errors.Is(err, ErrInvalidKey):
 		message := strings.TrimSuffix(err.Error(), ": "+ErrInvalidUnits.Error()) // which is not what was wrong with 0 units
-		return problem.New(http.StatusBadRequest, problem.InvalidRequest, "Invalid request", message+".")
+		return problem.New(http.StatusBadRequest, problem.InvalidRequest, "Invalid request", capital(message)+".")
 	case errors.Is(err, ErrKeyConflict):
 		return problem.New(http.StatusConflict, problem.KeyConflict, "Idempotency key conflict",
-			err.Error()+": repeat the call as it was, or take a new key.")
+			capital(err.Error())+": repeat the call as it was, or take a new key.")
 	}
 	return problem.New(http.StatusInternalServerError, problem.Internal, "Internal error",
 		"The call could not be answered. The server's log says why.")
+}
+
+// capital makes an error's text the beginning of a sentence, as all details are.
+func capital(text string) string {
+	return strings.ToUpper(text[:1]) + text[1:]
 }

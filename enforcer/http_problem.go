@@ -29,7 +29,7 @@ func (a Answers) problem(d Decision) *problem.Body {
 	case RateLimited:
 		seconds := ratelimit.RetryAfterSeconds(d.RetryAfter)
 		p := problem.New(status, string(d.Reason), "Rate limit exceeded",
-			fmt.Sprintf("More calls than the limit of %d allows. Try again in %s.", d.Limit, inSeconds(seconds)))
+			fmt.Sprintf("More calls than the limit of %d%s allows. Try again in %s.", d.Limit, per(a.window(&d)), inSeconds(seconds)))
 		if d.Terms != nil {
 			text(p, "plan", d.Terms.Plan)
 		}
@@ -99,6 +99,23 @@ func notInPlanMessage(d *Decision) string {
 		return "The plan does not include " + d.feature() + "."
 	}
 	return "The plan " + d.Terms.Plan + " does not include " + d.feature() + "."
+}
+
+// per says what a limit is counted over; nothing where that is not known.
+func per(window time.Duration) string {
+	switch window {
+	case 0:
+		return ""
+	case time.Second:
+		return " a second"
+	case time.Minute:
+		return " a minute"
+	case time.Hour:
+		return " an hour"
+	case 24 * time.Hour:
+		return " a day"
+	}
+	return " in " + inSeconds(int(window/time.Second))
 }
 
 func inSeconds(n int) string {

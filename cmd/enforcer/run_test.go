@@ -128,12 +128,12 @@ func TestBadInputIsRefusedClearlyAndCountsNothing(t *testing.T) {
 	t.Parallel()
 	s := boot(t, map[string]string{"DATABASE_URL": schematest.URL(t), "WEIR_PLANS": planFile(t, testPlans)}).ready()
 	for body, want := range map[string]string{
-		`{"account":"acme","feature":"nothing","units":1}`:                  "no plan knows this feature",
-		`{"account":"acme","feature":"EVENTS","units":1}`:                   "no plan knows this feature",
+		`{"account":"acme","feature":"nothing","units":1}`:                  "No plan knows this feature",
+		`{"account":"acme","feature":"EVENTS","units":1}`:                   "No plan knows this feature",
 		`{"account":"acme","feature":"events","units":-1}`:                  "must not be negative",
-		`{"account":"","feature":"events","units":1}`:                       "an account id is 1 to 255 bytes",
-		`{"account":"` + strings.Repeat("a", 300) + `","feature":"events"}`: "an account id is 1 to 255 bytes",
-		`{"account":"a\r\nb","feature":"events"}`:                           "an account id is 1 to 255 bytes",
+		`{"account":"","feature":"events","units":1}`:                       "An account id is 1 to 255 bytes",
+		`{"account":"` + strings.Repeat("a", 300) + `","feature":"events"}`: "An account id is 1 to 255 bytes",
+		`{"account":"a\r\nb","feature":"events"}`:                           "An account id is 1 to 255 bytes",
 		`{"account":"acme","feature":"events","units":"1"}`:                 `line 1, column 46: "units" must be a number`,
 		`{"account":"acme","feature":"events","units":1.5}`:                 "use a whole number",
 		`{"account":"acme","feature":"events","price":1}`:                   "is unknown: this route takes",

@@ -36,7 +36,9 @@ func TestAnswersAreThoseThatAreDescribed(t *testing.T) {
 	for range 20 {
 		h.consume(`{"account":"acme","feature":"events","units":0}`)
 	}
-	require.Equal(t, 429, h.consume(`{"account":"acme","feature":"events"}`).status)
+	fast := h.consume(`{"account":"acme","feature":"events"}`)
+	require.Equal(t, 429, fast.status)
+	require.Regexp(t, `^More calls than the limit of 20 a day allows\. Try again in \d+ seconds?\.$`, fast.json(t)["detail"])
 	usage := h.do("/v1/usage/{account}", http.MethodGet, "/v1/usage/acme", "")
 	require.Equal(t, 200, usage.status)
 	require.Len(t, usage.json(t)["features"], 3)

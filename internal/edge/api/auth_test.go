@@ -106,7 +106,7 @@ func TestAWrongQuestionIsToldToTheProxy(t *testing.T) {
 	h := newHarness(t, testPlans)
 	for query, want := range map[string]string{
 		"":                             "needs a feature",
-		"feature=nothing":              "no plan knows this feature",
+		"feature=nothing":              "No plan knows this feature",
 		"feature=events&units=-1":      "use a whole number",
 		"feature=events&units=x":       "use a whole number",
 		"feature=events&nginx=maybe":   "use 1 or 0",
