@@ -34,7 +34,7 @@ demo: setup build ## A month in under a minute: traffic, overage, invoice (ARGS=
 	@bin/worker demo $(ARGS)
 
 .PHONY: test
-test: setup ## Run the tests (RACE=1 with the race detector)
+test: setup ## Run the tests (PKG=./plans RUN=TestName for some; RACE=1 with the race detector)
 	go vet $(PKG)
 	go test $(if $(RACE),-race) -timeout $(TIMEOUT) $(if $(RUN),-run '$(RUN)') $(PKG)
 

@@ -204,7 +204,7 @@ func (r recovery) header(f *os.File, segment uint32) ([]byte, header, *Problem) 
 	}
 	if h.installation != r.installation {
 		return nil, header{}, &Problem{Reason: Foreign, Path: path, Detail: fmt.Sprintf(
-			"the file belongs to installation %x, this is %x: run recovery with that installation's database, or move the file away",
+			"the file belongs to installation %x, this is %x: start an enforcer on this folder with that installation's database, which stores what it holds, or move it away",
 			h.installation, r.installation)}
 	}
 	if h.node != r.node || h.segment != segment {
