@@ -18,6 +18,7 @@ type doctorCmd struct {
 	ListenURL  string        `name:"listen-url" from:"WEIR_LISTEN_URL" placeholder:"URL" help:"Direct database connection for LISTEN ($WEIR_LISTEN_URL)."`
 	JournalDir string        `name:"journal-dir" from:"WEIR_JOURNAL_DIR" placeholder:"DIR" help:"The enforcer's journal folder, where one runs on this machine ($WEIR_JOURNAL_DIR)."`
 	WebhookURL string        `name:"webhook-url" placeholder:"URL" help:"The address of the webhook endpoint. Default: the one at Stripe that ends in /stripe/webhook."`
+	NoStripe   bool          `name:"no-stripe" help:"The worker runs without Stripe on purpose."`
 	Strict     bool          `help:"Let warnings be exit code 3 too."`
 	Timeout    time.Duration `default:"60s" help:"How long it may take."`
 }
@@ -28,10 +29,13 @@ func (d *doctorCmd) Run(c *call) error {
 		return usageError{err}
 	}
 	cfg := doctor.Config{
-		DatabaseURL: c.DatabaseURL, ListenURL: d.ListenURL, Secrets: d.secrets, WebhookURL: d.WebhookURL, JournalDir: d.JournalDir, Logger: c.logger,
+		DatabaseURL: c.DatabaseURL, ListenURL: d.ListenURL, Secrets: d.secrets, WebhookURL: d.WebhookURL, JournalDir: d.JournalDir, NoStripe: d.NoStripe, Logger: c.logger,
 	}
 	var lines []doctor.Line
 	var err error
+	if d.NoStripe && d.key != "" {
+		return usageError{errors.New("--no-stripe and a Stripe key exclude each other: unset STRIPE_API_KEY")}
+	}
 	if cfg.Stripe, err = d.client(); err != nil {
 		lines = append(lines, doctor.Line{Check: "stripe key", Level: doctor.Error, Message: err.Error(), Next: "set STRIPE_API_KEY to a restricted key"})
 	}
@@ -57,7 +61,7 @@ func (d *doctorCmd) Run(c *call) error {
 		}
 	}
 	if wrong > 0 || d.Strict && warnings > 0 {
-		return findings{fmt.Errorf("%d errors and %d warnings", wrong, warnings)}
+		return findings{fmt.Errorf("errors: %d, warnings: %d", wrong, warnings)}
 	}
 	return nil
 }

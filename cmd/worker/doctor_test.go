@@ -73,6 +73,21 @@ func TestDoctorFindsAHealthyInstallationWell(t *testing.T) {
 	require.Contains(t, out, "ok       database")
 }
 
+func TestDoctorKnowsWhoGoesWithoutStripeOnPurpose(t *testing.T) {
+	t.Parallel()
+	p := newMigrated(t)
+	p.do("plans", "apply")
+	lines := func(args ...string) string {
+		out, _, _ := p.run(append([]string{"doctor"}, args...)...)
+		return out
+	}
+	require.Regexp(t, `error +stripe key +a plan bills overage`, lines())
+	require.Regexp(t, `ok +stripe key +none, on purpose`, lines("--no-stripe"))
+	p.env["STRIPE_API_KEY"] = "sk_test_1"
+	_, err := p.fails(exitUsage, "doctor", "--no-stripe")
+	require.ErrorContains(t, err, "exclude each other")
+}
+
 // Each broken set-up is named, with its remedy.
 func TestDoctorNamesEachBrokenSetUp(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 type plansCheckCmd struct {
 	planFile
 	stripeFlags
+	NoStripe bool `name:"no-stripe" help:"Look at the file alone, and ask Stripe nothing."`
 }
 
 // Run compares the plan file with Stripe. A difference that keeps overage from being billed is exit code 3.
@@ -23,7 +24,13 @@ func (p *plansCheckCmd) Run(c *call) error {
 	if err != nil {
 		return err
 	}
+	if p.NoStripe {
+		return c.print([]billing.Difference{}, line("the plan file is valid; it was not compared with Stripe"))
+	}
 	_, offer, err := p.offer(c, catalog)
+	if errors.Is(err, billing.ErrNoStripe) {
+		return usageError{fmt.Errorf("%w, or say --no-stripe to look at the file alone, which is valid", billing.ErrNoStripe)}
+	}
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,18 @@ func shop(t *testing.T) *place {
 	return p
 }
 
+func TestCheckLooksAtAFileAlone(t *testing.T) {
+	t.Parallel()
+	p := newFile(t)
+	_, err := p.fails(exitUsage, "plans", "check")
+	require.ErrorContains(t, err, "set STRIPE_API_KEY, or say --no-stripe")
+	require.Contains(t, p.do("plans", "check", "--no-stripe"), "is valid; it was not compared")
+	require.JSONEq(t, "[]", p.do("--json", "plans", "check", "--no-stripe"))
+	require.NoError(t, os.WriteFile(p.env["WEIR_PLANS"], []byte(strings.Replace(testPlans, "quota", "qouta", 1)), 0o600))
+	_, err = p.fails(exitUsage, "plans", "check", "--no-stripe")
+	require.ErrorContains(t, err, "qouta")
+}
+
 // kinds are the differences that plans check finds.
 func (p *place) kinds() []string {
 	p.Helper()

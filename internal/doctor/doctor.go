@@ -39,6 +39,7 @@ type Config struct {
 	ListenURL   string         // direct connection for LISTEN; empty: DatabaseURL
 	Catalog     *plans.Catalog // the plan file; nil: none is named
 	Stripe      *billing.Client
+	NoStripe    bool     // without Stripe on purpose
 	Secrets     []string // of the webhook endpoints
 	WebhookURL  string   // the endpoint's address; empty: the one that ends in /stripe/webhook
 	JournalDir  string   // empty: no enforcer runs on this machine

@@ -21,8 +21,10 @@ func (e *examination) stripe(ctx context.Context) {
 	bills := catalog != nil && catalog.BillsOverage()
 	if e.cfg.Stripe == nil {
 		switch {
+		case bills && e.cfg.NoStripe:
+			e.ok("stripe key", "none, on purpose: overage is recorded, and nothing is reported")
 		case bills:
-			e.wrong("stripe key", "set STRIPE_API_KEY, or run the worker with --no-stripe on purpose", "a plan bills overage and there is no Stripe key: nothing would be reported")
+			e.wrong("stripe key", "set STRIPE_API_KEY; a worker that runs without on purpose is looked at by `worker doctor --no-stripe`", "a plan bills overage and there is no Stripe key: nothing would be reported")
 		case catalog == nil:
 			e.ok("stripe key", "none; no plan file is named or published, so whether one is needed was not looked at")
 		default:
