@@ -40,6 +40,9 @@ func TestCommandsOnAnAccount(t *testing.T) {
 	var totals []totalJSON
 	require.NoError(t, json.Unmarshal([]byte(p.do("--json", "usage", "show", "acme")), &totals))
 	require.EqualValues(t, 50, totals[0].Used)
+	require.Regexp(t, ` open +free +events +50 `, p.do("usage", "show", "acme"))
+	_, err = p.fails(exitFailed, "usage", "show", "nobody")
+	require.ErrorContains(t, err, "from its first call on")
 	_, err = p.fails(exitUsage, "adjust", "--reason", "too much", "acme", "events", "--", "-60")
 	require.ErrorContains(t, err, "usage show acme")
 	p.mustFail(exitUsage, "adjust", "--reason", " ", "acme", "events", "5")
@@ -75,6 +78,14 @@ func TestCommandsOnAnAccount(t *testing.T) {
 	require.ErrorContains(t, err, "--go-on")
 	require.Contains(t, out, "restored")
 	require.Contains(t, p.do("restored", "--go-on", "--reason", "it was no restore"), "nothing holds up")
+}
+
+func TestAPeriodThatHasNotBegunIsAhead(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	require.Equal(t, "ahead", stateAt(usage.Total{State: "open", Starts: at}, at.Add(-time.Second)))
+	require.Equal(t, "open", stateAt(usage.Total{State: "open", Starts: at}, at))
+	require.Equal(t, "closed", stateAt(usage.Total{State: "closed", Starts: at}, at.Add(-time.Second)))
 }
 
 func TestShadowModeIsReported(t *testing.T) {

@@ -24,10 +24,18 @@ func (u usageShowCmd) Run(c *call) error {
 		return err
 	}
 	defer pool.Close()
-	if _, err := usage.FindAccount(c.ctx, pool, u.Account, false, time.Time{}); err != nil {
+	_, err = usage.FindAccount(c.ctx, pool, u.Account, false, time.Time{})
+	if errors.Is(err, usage.ErrNotFound) {
+		return fmt.Errorf("account %q: %w: an account is known from its first call on, or from its customer at Stripe", u.Account, err)
+	}
+	if err != nil {
 		return fmt.Errorf("account %q: %w", u.Account, err)
 	}
 	totals, err := usage.Totals(c.ctx, pool, u.Account, time.Time{})
+	if err != nil {
+		return err
+	}
+	now, err := usage.Now(c.ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -37,10 +45,18 @@ func (u usageShowCmd) Run(c *call) error {
 		if t.Included != nil {
 			included = count(*t.Included)
 		}
-		rows = append(rows, []string{day(t.Starts) + " – " + day(t.Ends), t.State, t.Plan, t.Feature, count(t.Used + t.Adjusted),
+		rows = append(rows, []string{day(t.Starts) + " – " + day(t.Ends), stateAt(t, now), t.Plan, t.Feature, count(t.Used + t.Adjusted),
 			included, count(t.Overage), count(t.Adjusted)})
 	}
 	return c.print(totalsJSON(totals), table(rows))
+}
+
+// stateAt is a period's state for people. The next period is open before it begins, so that nodes have its terms.
+func stateAt(t usage.Total, now time.Time) string {
+	if t.State == "open" && t.Starts.After(now) {
+		return "ahead"
+	}
+	return t.State
 }
 
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04Z") }
