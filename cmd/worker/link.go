@@ -65,7 +65,7 @@ func (l *linkCmd) Run(c *call) error {
 	case l.links == nil:
 		return usageError{errors.New("WEIR_SECRET is not set: give the one that `worker serve` has; make one with `openssl rand -hex 32`")}
 	case l.PublicURL == "":
-		return usageError{errors.New("WEIR_PUBLIC_URL is not set: give the address under which customers reach `worker serve`, such as https://usage.example.com")}
+		return usageError{errors.New("WEIR_PUBLIC_URL is not set: give the address under which customers reach `worker serve`, such as https://usage.example.com, or http://127.0.0.1:8788 on this machine")}
 	case l.For < time.Second || l.For > link.MaxLifetime:
 		return usageError{fmt.Errorf("--for is %s: use 1s to %s", l.For, link.MaxLifetime)}
 	case strings.ToValidUTF8(l.Account, "") != l.Account || len(l.Account) > usage.MaxAccountBytes:

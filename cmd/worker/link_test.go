@@ -26,7 +26,7 @@ func TestLinkPrintsWhatServeOpens(t *testing.T) {
 	require.Equal(t, "acme", account)
 	require.WithinDuration(t, time.Now().Add(time.Hour), until, 10*time.Second)
 
-	_, err = p.fails(exitUsage, "serve", "--no-stripe", "--frame-ancestors", "*")
+	_, err = p.fails(exitUsage, "serve", "--no-stripe", "--addr", "127.0.0.1:0", "--frame-ancestors", "*")
 	require.ErrorContains(t, err, "frame ancestor")
 	s := p.serve("--no-stripe")
 	require.Equal(t, http.StatusOK, s.status("GET", path, "", ""))
