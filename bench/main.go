@@ -69,7 +69,8 @@ func run(ctx context.Context, only string, rounds int) error {
 		return err
 	}
 	defer w.close()
-	fmt.Printf("%s, %s/%s, %d cores, load %s\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), load())
+	before := load()
+	fmt.Printf("%s, %s/%s, %d cores, load %s\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), before)
 	var rows []row
 	var failed []error
 	for _, s := range sections {
@@ -87,5 +88,8 @@ func run(ctx context.Context, only string, rounds int) error {
 	}
 	print(os.Stdout, rows)
 	fmt.Printf("\nload at the end: %s\n", load())
+	if busy(before, runtime.NumCPU()) {
+		fmt.Println("The machine was busy before: measure again without its other work before you believe a miss.")
+	}
 	return errors.Join(failed...)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -64,4 +65,11 @@ func load() string {
 		return "unknown"
 	}
 	return strings.Join(strings.Fields(string(data))[:3], " ")
+}
+
+// busy tells whether more waits for a core than there are cores, by load's last minute.
+func busy(load string, cores int) bool {
+	minute, _, _ := strings.Cut(load, " ")
+	n, err := strconv.ParseFloat(minute, 64)
+	return err == nil && n > float64(cores)
 }
