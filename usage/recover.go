@@ -1,7 +1,9 @@
 package usage
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -40,67 +42,104 @@ func RecoverNode(ctx context.Context, db DB, node int64, entries []Recovered, at
 	if _, err := move(ctx, db, node, []string{"live", "reaped", "stopped"}, "reaping", nil); err != nil {
 		return 0, err
 	}
-	keys, upto, err := matching(ctx, db, node, entries, at)
+	const cause = "a journal recovered after its node was reaped"
+	stored, err := storeEntries(ctx, db, node, entries, at, cause)
 	if err != nil {
 		return 0, err
 	}
-	if err := Settle(ctx, db, node, keys, upto, at, "a journal recovered after its node was reaped"); err != nil {
-		return 0, err
-	}
-	if err := ReturnLeases(ctx, db, node, "recovery"); err != nil {
+	if err := ReturnLeases(ctx, db, node, cause); err != nil {
 		return 0, err
 	}
 	_, err = move(ctx, db, node, []string{"reaping", "reaped"}, "recovered", nil)
-	return len(keys), err
+	return stored, err
 }
+
+// storeEntries stores a journal's entries part by part, and returns how many keys they are of. What the database has
+// already is left alone: a recovery that is broken off again and again gets further each time.
+func storeEntries(ctx context.Context, db DB, node int64, entries []Recovered, at time.Time, cause string) (stored int, err error) {
+	entries = slices.Clone(entries)
+	slices.SortStableFunc(entries, func(a, b Recovered) int { return cmp.Compare(a.Key, b.Key) })
+	for len(entries) > 0 {
+		n := min(len(entries), MaxBatchKeys)
+		for n < len(entries) && entries[n].Key == entries[n-1].Key {
+			n++
+		}
+		counts, err := matching(ctx, db, node, entries[:n], at)
+		if err != nil {
+			return 0, err
+		}
+		var keys, upto []int64
+		for _, c := range counts {
+			if c.upto > c.done {
+				keys, upto = append(keys, c.key), append(upto, c.upto)
+			}
+		}
+		if err := Settle(ctx, db, node, keys, upto, at, cause); err != nil {
+			return 0, err
+		}
+		stored += len(counts)
+		entries = entries[n:]
+	}
+	return stored, nil
+}
+
+// count is what a journal has of a key, and what the database has folded of it.
+type count struct{ key, upto, done int64 }
 
 type meaning struct {
 	account, feature string
 	starts           time.Time
+	done             int64 // folded of the node
 }
 
-// matching sums the entries by key, and parks those that don't fit.
-func matching(ctx context.Context, db DB, node int64, entries []Recovered, at time.Time) (keys, upto []int64, err error) {
-	known, err := meanings(ctx, db, entries)
+// matching sums the entries by key, in their order, and parks those that don't fit.
+func matching(ctx context.Context, db DB, node int64, entries []Recovered, at time.Time) ([]count, error) {
+	known, err := meanings(ctx, db, node, entries)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var foreign, broken []Recovered
-	sums := make(map[int64]int64)
+	var counts []count
+	place := make(map[int64]int) // in counts
 	for _, x := range entries {
 		m, ok := known[x.Key]
-		switch {
-		case !ok || !x.Matches(m.account, m.feature, m.starts):
+		if !ok || !x.Matches(m.account, m.feature, m.starts) {
 			foreign = append(foreign, x)
-		case x.Upto < 0 || x.Upto > Boundless-sums[x.Key]:
-			broken = append(broken, x)
-		default:
-			if _, ok := sums[x.Key]; !ok {
-				keys = append(keys, x.Key)
-			}
-			sums[x.Key] += x.Upto
+			continue
 		}
+		i, seen := place[x.Key]
+		if x.Upto < 0 || seen && x.Upto > Boundless-counts[i].upto || x.Upto > Boundless {
+			broken = append(broken, x)
+			continue
+		}
+		if !seen {
+			i = len(counts)
+			place[x.Key] = i
+			counts = append(counts, count{key: x.Key, done: m.done})
+		}
+		counts[i].upto += x.Upto
 	}
 	if err := park(ctx, db, node, foreign, at, parkedMeaning); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := park(ctx, db, node, broken, at, parkedRange); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	upto = make([]int64, len(keys))
-	for i, k := range keys {
-		upto[i] = sums[k]
-	}
-	return keys, upto, nil
+	return counts, nil
 }
 
-func meanings(ctx context.Context, db DB, entries []Recovered) (map[int64]meaning, error) {
+func meanings(ctx context.Context, db DB, node int64, entries []Recovered) (map[int64]meaning, error) {
 	ids := make([]int64, len(entries))
 	for i, x := range entries {
 		ids[i] = x.Key
 	}
-	rows, err := db.Query(ctx, `SELECT k.key, a.account, f.name, p.starts FROM weir.keys k JOIN weir.accounts a ON a.id = k.account_id
-		JOIN weir.features f ON f.id = k.feature_id JOIN weir.periods p ON p.id = k.period_id WHERE k.key = ANY ($1)`, ids)
+	rows, err := db.Query(ctx, `SELECT k.key, a.account, f.name, p.starts, coalesce(d.used, 0)
+		FROM (SELECT DISTINCT u AS key FROM unnest($1::bigint[]) u) x
+		CROSS JOIN LATERAL (SELECT * FROM weir.keys y WHERE y.key = x.key LIMIT 1) k
+		CROSS JOIN LATERAL (SELECT y.account FROM weir.accounts y WHERE y.id = k.account_id LIMIT 1) a
+		CROSS JOIN LATERAL (SELECT y.starts FROM weir.periods y WHERE y.id = k.period_id LIMIT 1) p
+		LEFT JOIN LATERAL (SELECT y.used FROM weir.done y WHERE y.key = k.key AND y.node = $2 LIMIT 1) d ON true
+		JOIN weir.features f ON f.id = k.feature_id`, ids, node)
 	if err != nil {
 		return nil, wrap("recover node", err)
 	}
@@ -109,7 +148,7 @@ func meanings(ctx context.Context, db DB, entries []Recovered) (map[int64]meanin
 	for rows.Next() {
 		var key int64
 		var m meaning
-		if err := rows.Scan(&key, &m.account, &m.feature, &m.starts); err != nil {
+		if err := rows.Scan(&key, &m.account, &m.feature, &m.starts, &m.done); err != nil {
 			return nil, wrap("recover node", err)
 		}
 		known[key] = m

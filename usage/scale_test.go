@@ -49,6 +49,20 @@ func scaleOps(w *world, round int) map[string]string {
 	}
 }
 
+// endedPeriods gives accounts a period of an hour that is over, the n-th of that day, with its keys, and returns the
+// periods.
+func (w *world) endedPeriods(accounts string, n int, state string) []int64 {
+	w.Helper()
+	var ids []int64
+	require.NoError(w, w.db.QueryRow(w.Context(), `WITH made AS (
+		INSERT INTO weir.periods (account_id, starts, ends, planned, plan, catalog, source, state, created_at)
+		SELECT a.id, x.at, x.at + interval '1 hour', x.at + interval '1 hour', 'pro', 1, 'calendar', $3, x.at
+		FROM weir.accounts a, (SELECT timestamptz '2026-01-01 00:00+00' + make_interval(hours => $2::integer) AS at) x
+		WHERE a.account LIKE $1 RETURNING id) SELECT array_agg(m.id) FROM made m`, accounts, n, state).Scan(&ids))
+	w.exec("SELECT weir.copy_terms($1::bigint[], '{}', '{}', array_fill(NULL::bigint, ARRAY[cardinality($1::bigint[])]))", ids)
+	return ids
+}
+
 func commas(n []int64) string {
 	s := ""
 	for i, x := range n {
@@ -123,6 +137,33 @@ func TestCostDoesNotGrowWithTheTables(t *testing.T) {
 			require.LessOrEqual(t, got, 3*small[name]+300, "%s in session %d: %d pages with few accounts", name, i, small[name])
 		}
 	}
+}
+
+// What closing a period costs grows neither with the periods that are closed already, nor with the inbox.
+func TestClosingDoesNotGrowWithWhatIsClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	finish := func(conn *pgx.Conn, accounts string, n int) int64 {
+		ids := w.endedPeriods(accounts, n, "closing")
+		all := blocks(w, conn, fmt.Sprintf("SELECT weir.finish_these('{%s}', '2026-03-10 12:00+00')", commas(ids)))
+		require.Len(t, ids, int(w.number("SELECT count(*) FROM weir.periods p WHERE p.id = ANY ($1) AND p.state = 'closed'", ids)))
+		return all / int64(len(ids))
+	}
+	w.key("one", "events", noon)
+	old := w.session()
+	for n := range 7 {
+		finish(old, "one", n)
+	}
+	w.crowd(10_000)
+	closed := w.endedPeriods("cheap %", 1000, "closing")
+	w.exec("ANALYZE")
+	w.exec("UPDATE weir.periods SET state = 'closed' WHERE id = ANY ($1)", closed)
+	for n, conn := range []*pgx.Conn{old, w.session()} { // the statistics know of none that is closed
+		got := finish(conn, "cheap 10%", n)
+		t.Logf("session %d: %d pages a period", n, got)
+		require.Less(t, got, int64(250))
+	}
+	require.EqualValues(t, 30_000, w.number("SELECT count(*) FROM weir.inbox"))
 }
 
 // A session whose plans were made while the tables were empty, and that nothing made look again since: each row of a

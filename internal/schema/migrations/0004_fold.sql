@@ -232,7 +232,8 @@ CREATE FUNCTION weir.fold_account(p_account bigint) RETURNS bigint
 DECLARE v_rows tid[];
 BEGIN
     PERFORM FROM weir.fold FOR UPDATE;
-    SELECT array_agg(i.ctid) INTO v_rows FROM weir.keys k JOIN weir.inbox i ON i.key = k.key WHERE k.account_id = p_account;
+    SELECT array_agg(i.place) INTO v_rows FROM weir.keys k
+        CROSS JOIN LATERAL (SELECT y.ctid AS place FROM weir.inbox y WHERE y.key = k.key OFFSET 0) i WHERE k.account_id = p_account;
     IF v_rows IS NULL THEN
         RETURN 0;
     END IF;
@@ -297,20 +298,27 @@ END $$;
 -- onwards. Returns the last key, or NULL when none is left.
 CREATE FUNCTION weir.settle_chunk(p_node bigint, p_after bigint, p_most integer, p_cause text) RETURNS bigint
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE v_keys bigint[];
+DECLARE
+    v_keys bigint[];
+    v_upto bigint := weir.boundless();
 BEGIN
     PERFORM FROM weir.fold FOR UPDATE;
     SELECT array_agg(x.key ORDER BY x.key) INTO v_keys FROM (
-        SELECT y.key FROM (
-            (SELECT l.key FROM weir.leases l LEFT JOIN weir.done d ON d.key = l.key AND d.node = l.node
-             WHERE l.node + 0 = p_node AND l.key + 0 > p_after AND (NOT l.tight OR l.lim <> coalesce(d.used, 0)
-                   OR EXISTS (SELECT FROM weir.inbox i WHERE i.key = l.key AND i.node = p_node))
-             ORDER BY l.key + 0 LIMIT p_most)
-            UNION ALL
-            (SELECT d.key FROM weir.done d
-             WHERE d.node + 0 = p_node AND d.key + 0 > p_after AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.key = d.key AND l.node = p_node)
-             ORDER BY d.key + 0 LIMIT p_most)) y
-        ORDER BY y.key LIMIT p_most) x;
+        SELECT l.key FROM weir.leases l LEFT JOIN weir.done d ON d.key = l.key AND d.node = l.node
+        WHERE l.node + 0 = p_node AND l.key + 0 > p_after AND (NOT l.tight OR l.lim <> coalesce(d.used, 0)
+              OR EXISTS (SELECT FROM weir.inbox i WHERE i.key = l.key AND i.node = p_node))
+        ORDER BY l.key + 0 LIMIT p_most) x;
+    -- Usage without a lease, as far as this chunk goes: each row is looked at once in all chunks together.
+    IF cardinality(v_keys) = p_most THEN
+        v_upto := v_keys[p_most];
+    END IF;
+    SELECT (array_agg(x.key ORDER BY x.key))[:p_most] INTO v_keys FROM (
+        SELECT unnest(v_keys) AS key
+        UNION ALL
+        (SELECT d.key FROM weir.done d
+         WHERE d.node + 0 = p_node AND d.key + 0 > p_after AND d.key + 0 <= v_upto
+           AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.key = d.key AND l.node = p_node)
+         ORDER BY d.key + 0 LIMIT p_most)) x;
     IF v_keys IS NULL THEN
         RETURN NULL;
     END IF;

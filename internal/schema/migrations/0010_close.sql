@@ -87,13 +87,15 @@ BEGIN
                            AND i.created > p_now - interval '21 minutes');
     END IF;
     SELECT array_agg(y.id ORDER BY y.id), array_agg(y.gave ORDER BY y.id) INTO v_ids, v_gave FROM (
-        SELECT p.id, nullif(concat_ws('; ', weir.unsealed(p),
-                   CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.held h ON h.key = k.key WHERE k.period_id = p.id) THEN 'reservations held' END,
-                   CASE WHEN EXISTS (SELECT FROM weir.keys k JOIN weir.inbox i ON i.key = k.key WHERE k.period_id = p.id)
-                          OR EXISTS (SELECT FROM weir.periods v JOIN weir.keys k ON k.period_id = v.id JOIN weir.inbox i ON i.key = k.key
-                                     WHERE v.state = 'void' AND v.replaced_by = p.id) THEN 'rows in the inbox' END), '') AS gave, p AS period
-        FROM weir.periods p
-        WHERE p.id = ANY (p_ids) AND p.state = 'closing'
+        SELECT p.id, nullif(concat_ws('; ', weir.unsealed(p.whole),
+                   CASE WHEN EXISTS (SELECT FROM weir.keys k CROSS JOIN LATERAL (SELECT FROM weir.held y WHERE y.key = k.key LIMIT 1) h
+                                     WHERE k.period_id = p.id) THEN 'reservations held' END,
+                   CASE WHEN EXISTS (SELECT FROM weir.keys k CROSS JOIN LATERAL (SELECT FROM weir.inbox y WHERE y.key = k.key LIMIT 1) i WHERE k.period_id = p.id)
+                          OR EXISTS (SELECT FROM (SELECT y.id FROM weir.periods y WHERE y.state = 'void' AND y.replaced_by = p.id OFFSET 0) v
+                                     CROSS JOIN LATERAL (SELECT y.key FROM weir.keys y WHERE y.period_id = v.id OFFSET 0) k
+                                     CROSS JOIN LATERAL (SELECT FROM weir.inbox y WHERE y.key = k.key LIMIT 1) i) THEN 'rows in the inbox' END), '') AS gave, p.whole AS period
+        FROM unnest(p_ids) AS x(id) CROSS JOIN LATERAL (SELECT z.*, z AS whole FROM weir.periods z WHERE z.id = x.id LIMIT 1) p
+        WHERE p.state = 'closing'
           AND (coalesce(v_sealed, 'infinity') >= coalesce(p.cut, p.ends) OR p.ends <= p_now - interval '20 minutes' OR v_hasty)
         OFFSET 0) y
     WHERE CASE WHEN y.gave IS NULL THEN true ELSE weir.close_deadline(y.period) <= p_now END;
@@ -107,9 +109,10 @@ BEGIN
     PERFORM weir.book(v_keys, p_now);
     -- An invoice that was final before the close: nothing is sent any more.
     FOR r IN
-        SELECT DISTINCT i.invoice FROM weir.segments s JOIN weir.invoices i ON i.subscription = s.subscription
-        WHERE s.key = ANY (v_keys) AND i.status IN ('open', 'paid', 'uncollectible', 'void')
-          AND i.created > s.starts ORDER BY i.invoice
+        SELECT DISTINCT i.invoice FROM unnest(v_keys) AS x(key)
+        CROSS JOIN LATERAL (SELECT y.subscription, y.starts FROM weir.segments y WHERE y.key = x.key OFFSET 0) s
+        CROSS JOIN LATERAL (SELECT y.invoice, y.status, y.created FROM weir.invoices y WHERE y.subscription = s.subscription OFFSET 0) i
+        WHERE i.status IN ('open', 'paid', 'uncollectible', 'void') AND i.created > s.starts ORDER BY i.invoice
     LOOP
         PERFORM weir.settle_invoice(r.invoice, p_now);
     END LOOP;
@@ -130,11 +133,12 @@ DECLARE
 BEGIN
     WITH moved AS (
         UPDATE weir.totals t SET free = t.free + ot.free - t.carried, carried = ot.free
-        FROM weir.periods p
-        JOIN weir.keys k ON k.period_id = p.id
-        JOIN weir.keys ok ON ok.period_id = p.carried_from AND ok.feature_id = k.feature_id
-        JOIN weir.totals ot ON ot.key = ok.key
-        WHERE p.carried_from = ANY (p_periods) AND p.state IN ('open', 'closing') AND k.early_end = 'carry'
+        FROM unnest(p_periods) AS x(id)
+        CROSS JOIN LATERAL (SELECT y.id, y.state FROM weir.periods y WHERE y.carried_from = x.id OFFSET 0) p
+        CROSS JOIN LATERAL (SELECT y.key, y.feature_id, y.early_end FROM weir.keys y WHERE y.period_id = p.id OFFSET 0) k
+        CROSS JOIN LATERAL (SELECT y.key FROM weir.keys y WHERE y.period_id = x.id AND y.feature_id = k.feature_id LIMIT 1) ok
+        CROSS JOIN LATERAL (SELECT y.free FROM weir.totals y WHERE y.key = ok.key LIMIT 1) ot
+        WHERE p.state IN ('open', 'closing') AND k.early_end = 'carry'
           AND t.key = k.key AND ot.free > t.carried
         RETURNING k.key)
     SELECT array_agg(m.key) INTO v_keys FROM moved m;
@@ -162,8 +166,11 @@ BEGIN
                      coalesce((SELECT sum(f.units) FROM weir.forgiven f WHERE f.key = k.key), 0)::bigint AS forgiven,
                      (coalesce((SELECT sum(i.units) FROM weir.invoiced i WHERE i.key = k.key), 0)
                         + coalesce((SELECT sum(l.units) FROM weir.late l WHERE l.key = k.key AND l.state = 'credited'), 0))::bigint AS invoiced
-              FROM weir.keys k JOIN weir.totals t ON t.key = k.key JOIN weir.periods p ON p.id = k.period_id
-              WHERE k.key = ANY (p_keys) AND p.state IN ('closed', 'invoiced')
+              FROM (SELECT DISTINCT u AS key FROM unnest(p_keys) u) x
+              CROSS JOIN LATERAL (SELECT * FROM weir.keys y WHERE y.key = x.key LIMIT 1) k
+              CROSS JOIN LATERAL (SELECT y.state FROM weir.periods y WHERE y.id = k.period_id LIMIT 1) p
+              CROSS JOIN LATERAL (SELECT y.overage, y.not_billable FROM weir.totals y WHERE y.key = k.key LIMIT 1) t
+              WHERE p.state IN ('closed', 'invoiced')
               ORDER BY k.key) y) x
     ON CONFLICT (key) DO UPDATE SET overage = excluded.overage, invoiced = excluded.invoiced,
         pending = CASE WHEN b.final THEN 0 ELSE excluded.pending END,

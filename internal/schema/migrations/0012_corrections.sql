@@ -54,10 +54,12 @@ CREATE FUNCTION weir.drain_voids(p_now timestamptz) RETURNS void
 DECLARE r record;
 BEGIN
     FOR r IN
-        SELECT DISTINCT p.id, p.replaced_by, p.account_id FROM weir.periods p
-        JOIN weir.keys k ON k.period_id = p.id JOIN weir.totals t ON t.key = k.key
-        JOIN weir.keys n ON n.period_id = p.replaced_by AND n.feature_id = k.feature_id
-        WHERE p.state = 'void' AND p.replaced_by IS NOT NULL AND t.free + t.overage <> t.carried
+        SELECT DISTINCT p.id, p.replaced_by, p.account_id
+        FROM (SELECT y.id, y.replaced_by, y.account_id FROM weir.periods y WHERE y.state = 'void' AND y.replaced_by IS NOT NULL OFFSET 0) p
+        CROSS JOIN LATERAL (SELECT y.key, y.feature_id FROM weir.keys y WHERE y.period_id = p.id OFFSET 0) k
+        CROSS JOIN LATERAL (SELECT y.free, y.overage, y.carried FROM weir.totals y WHERE y.key = k.key LIMIT 1) t
+        CROSS JOIN LATERAL (SELECT y.key FROM weir.keys y WHERE y.period_id = p.replaced_by AND y.feature_id = k.feature_id LIMIT 1) n
+        WHERE t.free + t.overage <> t.carried
         ORDER BY p.id LIMIT 500
     LOOP
         PERFORM weir.move_units(r.id, r.replaced_by, p_now);
