@@ -12,27 +12,32 @@ import (
 
 const (
 	contactBatch = 128    // accounts in one statement
+	contactLanes = 2      // statements in flight; the second one only while a whole batch waits for it
 	contactQueue = 16_384 // accounts that wait to be loaded, of either kind; calls for one more are unavailable
 )
 
-// contacts sends first contacts, one statement at a time. What gathers while it is in flight goes in the next one.
+// contacts sends first contacts. What gathers while a statement is in flight goes in the next one.
 type contacts struct {
 	e *Enforcer
 
 	mu      sync.Mutex
 	waiting []*loading // with callers
 	later   []*account // known ones whose next period is wanted; they take the room that callers leave
-	running bool
+	running int        // lanes
 }
 
 // submit queues a first contact, and reports false where the queue is full or the enforcer is ending.
 func (x *contacts) submit(l *loading) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(x.waiting) >= contactQueue || !x.started() {
+	if len(x.waiting) >= contactQueue {
 		return false
 	}
 	x.waiting = append(x.waiting, l)
+	if !x.started() {
+		x.waiting = x.waiting[:len(x.waiting)-1]
+		return false
+	}
 	return true
 }
 
@@ -40,17 +45,29 @@ func (x *contacts) submit(l *loading) bool {
 func (x *contacts) refresh(a *account) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(x.later) >= contactQueue || !x.started() {
+	if len(x.later) >= contactQueue {
 		return false
 	}
 	x.later = append(x.later, a)
+	if !x.started() {
+		x.later = x.later[:len(x.later)-1]
+		return false
+	}
 	return true
 }
 
-// started sees to it that run is under way. The caller holds mu.
+// started sees to it that as many lanes are under way as what waits deserves. The caller holds mu.
 func (x *contacts) started() bool {
-	x.running = x.running || x.e.spawn(x.run)
-	return x.running
+	if x.running < x.deserved() && x.e.spawn(x.run) {
+		x.running++
+	}
+	return x.running > 0
+}
+
+// deserved is one lane for anything that waits, and another one for each whole batch of it.
+func (x *contacts) deserved() int {
+	n := len(x.waiting) + len(x.later)
+	return min(n/contactBatch+min(n, 1), contactLanes)
 }
 
 // run sends until nothing waits.
@@ -65,10 +82,15 @@ func (x *contacts) run() {
 	}
 }
 
-// take returns the next batch, and reports whether anything had waited. An account that is being loaded already needs
-// no second look.
+// take returns the next batch, and reports whether the lane goes on. An account that is being loaded already needs no
+// second look.
 func (x *contacts) take() (batch []*loading, more bool) {
 	x.mu.Lock()
+	if x.running > max(x.deserved(), 1) {
+		x.running--
+		x.mu.Unlock()
+		return nil, false
+	}
 	n := min(len(x.waiting), contactBatch)
 	batch = x.waiting[:n:n]
 	x.waiting = x.waiting[n:]
@@ -76,7 +98,9 @@ func (x *contacts) take() (batch []*loading, more bool) {
 	later := x.later[:rest:rest]
 	x.later = x.later[rest:]
 	more = n+rest > 0
-	x.running = more
+	if !more {
+		x.running--
+	}
 	x.mu.Unlock()
 	for _, a := range later {
 		a.mu.Lock()

@@ -71,13 +71,13 @@ func TestAFullQueueOfFirstContactsIsUnavailable(t *testing.T) {
 	e := startHere(t, schematest.Pool(t), idlePlans)
 	x := e.contacts
 	x.mu.Lock() // as if a statement were in flight
-	x.running, x.waiting = true, make([]*loading, contactQueue)
+	x.running, x.waiting = contactLanes, make([]*loading, contactQueue)
 	x.mu.Unlock()
 	d, err := e.Consume(t.Context(), "one more", "events", 1)
 	require.NoError(t, err)
 	require.Equal(t, Unavailable, d.Reason)
 	x.mu.Lock()
-	x.running, x.waiting = false, nil
+	x.running, x.waiting = 0, nil
 	x.mu.Unlock()
 	d, err = e.Consume(t.Context(), "one more", "events", 1)
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestCallersGoBeforeAccountsThatAreReadAgain(t *testing.T) {
 	t.Parallel()
 	e := startHere(t, schematest.Pool(t), idlePlans)
 	x := e.contacts
-	x.running = true // nothing is sent here
+	x.running = contactLanes // nothing is sent here
 	for i := range contactBatch + 2 {
 		require.True(t, x.refresh(e.accountOf(fmt.Sprint("known ", i))))
 	}
@@ -97,6 +97,7 @@ func TestCallersGoBeforeAccountsThatAreReadAgain(t *testing.T) {
 	busy.loading = &loading{account: busy}
 	caller := &loading{account: e.accountOf("new"), feature: "events", done: make(chan struct{})}
 	require.True(t, x.submit(caller))
+	x.running = 1
 	batch, more := x.take()
 	require.True(t, more)
 	require.Same(t, caller, batch[0])
@@ -106,5 +107,14 @@ func TestCallersGoBeforeAccountsThatAreReadAgain(t *testing.T) {
 	require.Len(t, batch, 3)
 	_, more = x.take()
 	require.False(t, more)
-	require.False(t, x.running)
+	require.Zero(t, x.running)
+}
+
+// A second statement is in flight only while a whole batch waits for it: few accounts share one.
+func TestAWholeBatchThatWaitsGetsALaneOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for waiting, lanes := range map[int]int{0: 0, 1: 1, contactBatch - 1: 1, contactBatch: 2, 10 * contactBatch: contactLanes} {
+		x := contacts{waiting: make([]*loading, waiting/2), later: make([]*account, waiting-waiting/2)}
+		require.Equal(t, lanes, x.deserved(), "%d accounts", waiting)
+	}
 }

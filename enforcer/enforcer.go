@@ -25,7 +25,7 @@ import (
 const fenceMargin = 5 * time.Second
 
 // poolSize is the enforcer's own pool: statements in flight, and one connection that a flush always finds.
-const poolSize = 4
+const poolSize = exchangeLanes + contactLanes + 1
 
 var (
 	errNoAnswer    = errors.New("the database has not answered in time")
@@ -78,6 +78,7 @@ type Enforcer struct {
 	awaySaid   atomic.Int64
 	fenced     atomic.Bool
 	rejoining  atomic.Bool
+	returning  atomic.Bool // what was idle is being given back
 
 	reserved atomic.Int64  // open reservations
 	idle     chan struct{} // the last one has ended

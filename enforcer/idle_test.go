@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
@@ -117,6 +118,55 @@ func (e *Enforcer) leftByAKill(t *testing.T, pool *pgxpool.Pool) (counted uint64
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	return counted
+}
+
+// However many leases lie idle, they go back a statement's worth at a time, and callers go on meanwhile.
+func TestIdleLeasesGoBackTogether(t *testing.T) {
+	t.Parallel()
+	const accounts = 300
+	pool := schematest.Pool(t)
+	e := startHere(t, pool, idlePlans)
+	var counters []*counter
+	for i := range accounts {
+		name := fmt.Sprint("account ", i)
+		d, err := e.Consume(t.Context(), name, "events", 1)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		a, _ := e.accounts.Load(name)
+		counters = append(counters, a.at(0).cur.Load())
+	}
+	before := e.Stats().Exchanges
+	require.Eventually(t, func() bool {
+		e.returnUnspent(0)
+		for _, c := range counters {
+			c.mu.Lock()
+			gone := c.tight && c.left() == 0 && !c.busy
+			c.mu.Unlock()
+			if !gone {
+				return false
+			}
+		}
+		return true
+	}, 20*time.Second, 5*time.Millisecond)
+	sent := e.Stats().Exchanges - before
+	t.Logf("%d leases in %d statements", accounts, sent)
+	require.Less(t, sent, int64(accounts/4))
+	var granted int64
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT sum(granted)::bigint FROM weir.quotas").Scan(&granted))
+	require.EqualValues(t, accounts, granted, "what is left to the node is what it used")
+	d, err := e.Consume(t.Context(), "account 7", "events", 1)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, d.Used)
+}
+
+func TestANodeThatIsAloneKeepsItsLeasesLonger(t *testing.T) {
+	t.Parallel()
+	e := startHere(t, schematest.Pool(t), idlePlans)
+	require.Equal(t, forgetAfter, e.patience())
+	_, err := usage.Register(t.Context(), e.pool, "another", "", time.Time{})
+	require.NoError(t, err)
+	require.NoError(t, e.Flush(t.Context()))
+	require.Equal(t, idleAfter, e.patience())
 }
 
 // A period that was cut is opened again, after its counter was dropped and while something still refers to that one.

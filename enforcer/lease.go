@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -92,23 +93,74 @@ func (e *Enforcer) give(c *counter, wanted func() bool) {
 }
 
 // returnIdle gives back leases that nothing was spent from for a while, so that units are not called back when other
-// nodes need them.
-func (e *Enforcer) returnIdle() {
+// nodes need them, and what cuts have left in the counters' hands.
+func (e *Enforcer) returnIdle() { e.returnUnspent(e.patience()) }
+
+// patience is for how long a lease may lie idle. A node that is alone keeps it until it is about to forget it: nobody
+// needs the units, and each give would be followed by an ask.
+func (e *Enforcer) patience() time.Duration {
+	if e.nodes.Load() > 1 {
+		return idleAfter
+	}
+	return forgetAfter
+}
+
+func (e *Enforcer) returnUnspent(after time.Duration) {
 	mono := e.clock.mono.Load()
+	wanted := func(c *counter) bool { // under mu
+		idle := !c.tight && !c.sealed && c.left() > 0 && c.usedAt > 0 && mono-c.usedAt > int64(after)
+		return idle || c.back > 0
+	}
+	var all []*counter
 	e.byKey.each(func(c *counter) {
 		if e.forgetIdle(c, mono-int64(forgetAfter)) {
 			return
 		}
 		c.mu.Lock()
-		idle := !c.tight && !c.sealed && !c.busy && c.left() > 0 && c.usedAt > 0 && mono-c.usedAt > int64(idleAfter)
-		owes := c.back > 0 && !c.busy
+		if !c.busy && wanted(c) {
+			all = append(all, c)
+		}
 		c.mu.Unlock()
-		if idle {
-			e.spawn(func() { e.give(c, func() bool { return !c.tight && mono-c.usedAt > int64(idleAfter) }) })
-		} else if owes {
-			e.giveSoon(c)
+	})
+	if len(all) == 0 || !e.returning.CompareAndSwap(false, true) {
+		return // the next look finds them again
+	}
+	started := e.spawn(func() {
+		defer e.returning.Store(false)
+		for some := range slices.Chunk(all, exchangeBatch) {
+			if e.isAway() || e.life.Err() != nil {
+				return
+			}
+			e.giveAll(some, wanted)
 		}
 	})
+	if !started {
+		e.returning.Store(false)
+	}
+}
+
+// giveAll returns what is left in those counters that are free and still wanted, a statement's worth at once, and waits
+// for the answers: however many leases are idle, callers share the way with one statement of them.
+func (e *Enforcer) giveAll(some []*counter, wanted func(*counter) bool) {
+	var sent []*exchange
+	for _, c := range some {
+		if !c.tryLock() {
+			continue
+		}
+		c.mu.Lock()
+		want := wanted(c)
+		c.mu.Unlock()
+		if !want {
+			c.unlock()
+			continue
+		}
+		ex := c.operation(request{}, 0, true)
+		e.exchanges.submit(ex)
+		sent = append(sent, ex)
+	}
+	for _, ex := range sent {
+		<-ex.done
+	}
 }
 
 // forgetIdle drops a counter that holds nothing and from which nothing was spent since an instant. The account's lock
