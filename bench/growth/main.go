@@ -9,9 +9,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -44,7 +47,9 @@ func main() {
 	node := flag.String("node", "", "internal: be the node that is killed, on this database")
 	dir := flag.String("dir", "", "internal: its journal")
 	flag.Parse()
-	ctx, cancel := context.WithTimeout(context.Background(), *lasting)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, *lasting)
 	defer cancel()
 	var err error
 	if *node != "" {
@@ -68,16 +73,24 @@ func run(ctx context.Context, first, most int) error {
 		defer cancel()
 		_ = server.Stop(stop)
 	}()
-	dir, err := os.MkdirTemp("", "weir-growth-")
+	// Journals lie in the server's folder, which is removed also when this process is killed.
+	where, err := url.Parse(server.URL("postgres"))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	dir := where.Query().Get("host")
 	fmt.Printf("| %s |\n%s|\n", strings.Join(columns, " | "), strings.Repeat("|---", len(columns)))
 	for n := first; n <= most; n *= 10 {
-		url, err := fresh(ctx, server, fmt.Sprint("growth_", n))
+		if err := enough(dir, n); err != nil {
+			return err
+		}
+		name := fmt.Sprint("growth_", n)
+		database, err := fresh(ctx, server, name)
 		if err == nil {
-			err = step(ctx, url, filepath.Join(dir, fmt.Sprint(n)), n)
+			err = step(ctx, database, filepath.Join(dir, name), n)
+		}
+		if err == nil {
+			err = drop(ctx, server, name)
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			fmt.Printf("\n%d accounts: not reached within the time\n", n)
@@ -87,6 +100,29 @@ func run(ctx context.Context, first, most int) error {
 		}
 	}
 	return nil
+}
+
+// enough refuses a step for which the disk may have no room: the database, its write-ahead log and as much again.
+func enough(dir string, n int) error {
+	const each, log = 12_000, 4 << 30 // bytes
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return err
+	}
+	if free, want := int64(fs.Bavail)*int64(fs.Bsize), int64(n)*each+log; free < want {
+		return fmt.Errorf("%d accounts need %d MB on the disk of %s, which has %d MB", n, want>>20, dir, free>>20)
+	}
+	return nil
+}
+
+func drop(ctx context.Context, server *postgres.Server, name string) error {
+	admin, err := pgxpool.New(ctx, server.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	_, err = admin.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)")
+	return err
 }
 
 // fresh makes a migrated database.

@@ -54,6 +54,11 @@ func liveAndDie(ctx context.Context, url, dir string, n int) (lived, error) {
 	}
 	cmd := exec.CommandContext(ctx, self, "-node", url, "-dir", dir, "-first", strconv.Itoa(n))
 	cmd.Stderr = os.Stderr
+	life, err := cmd.StdinPipe() // the node ends when this process does
+	if err != nil {
+		return lived{}, err
+	}
+	defer func() { _ = life.Close() }()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return lived{}, err
@@ -78,6 +83,11 @@ func liveAndDie(ctx context.Context, url, dir string, n int) (lived, error) {
 
 // beNode is that process: three units of every account, the last of them in the journal alone.
 func beNode(ctx context.Context, url, dir string, n int) error {
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		end()
+	}()
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return err

@@ -29,12 +29,14 @@ func step(ctx context.Context, url, dir string, n int) error {
 		return err
 	}
 	defer pool.Close()
+	said("the node counted and was killed: contacts %.0f/s, unit of each %s, flush %s, fold %s", l.Contacts, round(l.Touched), round(l.Flushed), round(l.Folded))
 	began := time.Now()
 	e, err := newNode(ctx, pool, dir)
 	if err != nil {
 		return err
 	}
 	started := time.Since(began)
+	said("the next one started in %s", round(started))
 	if err := e.Stop(ctx); err != nil {
 		return err
 	}
@@ -45,6 +47,7 @@ func step(ctx context.Context, url, dir string, n int) error {
 	if err != nil {
 		return err
 	}
+	said("a page took %s", page)
 	planned, closed, err := passes(ctx, pool, n)
 	if err != nil {
 		return err
@@ -105,7 +108,7 @@ func passes(ctx context.Context, pool *pgxpool.Pool, n int) (planned, closed tim
 	if _, err := pool.Exec(ctx, "INSERT INTO weir.stops (cause, since, message) VALUES ('clock', $1, 'measured without Stripe')", time.Now()); err != nil {
 		return 0, 0, err
 	}
-	client, err := billing.NewClient(billing.ClientConfig{Key: "sk_test_growth", BaseURL: away.URL, EventsPerSecond: 1, ReadsPerSecond: 1})
+	client, err := billing.NewClient(billing.ClientConfig{Key: "sk_test_growth", BaseURL: away.URL, EventsPerSecond: 1, ReadsPerSecond: 1000})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -119,6 +122,7 @@ func passes(ctx context.Context, pool *pgxpool.Pool, n int) (planned, closed tim
 	if planned, err = timed(func() error { return b.Report(ctx) }); err != nil {
 		return 0, 0, err
 	}
+	said("reports were planned in %s", round(planned))
 	var reports, left int64
 	if err := pool.QueryRow(ctx, "SELECT count(*) FROM weir.reports").Scan(&reports); err != nil {
 		return 0, 0, err
@@ -147,6 +151,7 @@ func passes(ctx context.Context, pool *pgxpool.Pool, n int) (planned, closed tim
 	if err := pool.QueryRow(ctx, "SELECT max(ends) FROM weir.periods WHERE confirmed").Scan(&ends); err != nil {
 		return 0, 0, err
 	}
+	said("nodes are retired")
 	if b, err = biller(ends.Add(24 * time.Hour)); err != nil {
 		return 0, 0, err
 	}
@@ -167,6 +172,11 @@ func passes(ctx context.Context, pool *pgxpool.Pool, n int) (planned, closed tim
 }
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+// said tells how far a long run is.
+func said(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, time.Now().UTC().Format(time.TimeOnly)+" "+format+"\n", args...)
+}
 
 func load() string {
 	data, err := os.ReadFile("/proc/loadavg")
