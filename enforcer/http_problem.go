@@ -114,8 +114,9 @@ func per(window time.Duration) string {
 		return " an hour"
 	case 24 * time.Hour:
 		return " a day"
+	default:
+		return " in " + inSeconds(int(window/time.Second))
 	}
-	return " in " + inSeconds(int(window/time.Second))
 }
 
 func inSeconds(n int) string {
