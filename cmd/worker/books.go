@@ -173,11 +173,16 @@ type restoredCmd struct {
 	whyFlags
 }
 
+// Validate refuses a person's decision without its reason.
+func (r *restoredCmd) Validate() error {
+	if r.GoOn && strings.TrimSpace(r.Why) == "" {
+		return errors.New("--go-on needs --reason: the audit log keeps what was looked into")
+	}
+	return nil
+}
+
 // Run stops reports after a restore, or lets them go on. A stop that remains is exit code 3.
 func (r *restoredCmd) Run(c *call) error {
-	if r.GoOn && strings.TrimSpace(r.Why) == "" {
-		return usageError{errors.New("--go-on needs --reason: the audit log keeps what was looked into")}
-	}
 	d, err := c.desk(nil)
 	if err != nil {
 		return err

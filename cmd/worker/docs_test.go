@@ -5,57 +5,40 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/internal/cmdtest"
 )
 
-// words splits a shell line that has plain and double-quoted words.
-var words = regexp.MustCompile(`"([^"]*)"|(\S+)`)
-
-// Each worker command that the documents show is one that the program has, with flags that it knows.
-func TestCommandsInTheDocumentsExist(t *testing.T) {
+// Each worker command that documents, pages, alerts and messages show is one that the program takes as it stands there.
+func TestCommandsThatAreShownExist(t *testing.T) {
 	t.Parallel()
-	documents, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
-	require.NotEmpty(t, documents)
-	seen := 0
-	for _, document := range append(documents, "../../README.md") {
-		text, err := os.ReadFile(document)
+	helped := false
+	parser := func() *kong.Kong {
+		p, err := newParser(new(commands), func(string) string { return "" }, io.Discard, io.Discard, &helped)
 		require.NoError(t, err)
-		for _, line := range shown(string(text)) {
-			var args []string
-			for _, m := range words.FindAllStringSubmatch(line, -1) {
-				args = append(args, m[1]+m[2])
-			}
-			p, err := newParser(new(commands), func(string) string { return "" }, io.Discard, io.Discard, new(bool))
-			require.NoError(t, err)
-			_, err = p.Parse(args[1:])
-			require.NoError(t, err, "%s: %s", document, line)
-			seen++
-		}
+		return p
 	}
-	require.Greater(t, seen, 15)
-}
-
-// shown are the lines of shell blocks that call the worker.
-func shown(text string) []string {
-	var out []string
-	for i, block := range strings.Split(text, "```") {
-		if i%2 == 0 || !strings.HasPrefix(block, "sh\n") {
+	complete := map[string]int{} // by kind of file
+	for _, l := range cmdtest.Find(t, "../..", parser().Model) {
+		if l.Name {
 			continue
 		}
-		for line := range strings.Lines(block) {
-			line, _, _ = strings.Cut(line, " #")
-			line = strings.TrimSpace(line)
-			if strings.HasPrefix(line, "worker ") && !slices.Contains(out, line) && !strings.ContainsAny(line, "$|;") {
-				out = append(out, line)
-			}
+		helped = false
+		if _, err := parser().Parse(l.Args); !helped {
+			assert.NoError(t, err, "%s: %s", l.File, l.Text)
 		}
+		complete[filepath.Ext(l.File)]++
 	}
-	return out
+	require.Greater(t, complete[".md"], 30)
+	require.Greater(t, complete[".go"], 10)
+	require.NotZero(t, complete[".yaml"])
+	require.NotZero(t, complete[".html"])
 }
 
 // Each kind of finding that the code raises is in the document that every finding points to.

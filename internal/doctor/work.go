@@ -95,7 +95,7 @@ func (e *examination) nodes(ctx context.Context, u *usage.Health) {
 	bad := false
 	if n := u.Nodes["reaped"] + u.Nodes["reaping"]; n > 0 {
 		bad = true
-		e.warn("nodes", "start an enforcer (or a worker) on the journal's folder, so that it is recovered; if that is lost: `worker nodes give-up ID`", "%d nodes are gone and their journals were not recovered: periods wait for them until the invoice's deadline", n)
+		e.warn("nodes", "start an enforcer (or a worker) on the journal's folder, so that it is recovered; if that is lost: `worker nodes give-up --reason TEXT ID`", "%d nodes are gone and their journals were not recovered: periods wait for them until the invoice's deadline", n)
 	}
 	if u.SilentAge > inst.LeaseTime {
 		bad = true
@@ -113,7 +113,7 @@ func (e *examination) nodes(ctx context.Context, u *usage.Health) {
 func (e *examination) reports(h *billing.Health) {
 	causes := map[string]string{
 		"unauthorized": "set a valid STRIPE_API_KEY; sending goes on by itself", "clock": "set the database's clock; sending goes on by itself",
-		"restored": "let the worker compare every open window, or say `worker restored --go-on` after looking into it",
+		"restored": "let the worker compare every open window, or say `worker restored --go-on --reason TEXT` after looking into it",
 	}
 	for _, cause := range slices.Sorted(maps.Keys(h.Stops)) {
 		e.wrong("reports", causes[cause], "all reports are held up: %s (%d draft invoices are at risk)", cause, h.AtRisk)
@@ -140,7 +140,7 @@ func (e *examination) mappings(ctx context.Context) {
 		return
 	}
 	if in.Mapped == 0 {
-		e.warn("mappings", "put account_id into the customer's metadata, or run `worker map ACCOUNT cus_…`", "no account is mapped to a customer: no overage can be billed")
+		e.warn("mappings", "put account_id into the customer's metadata, or run `worker map --reason TEXT ACCOUNT cus_…`", "no account is mapped to a customer: no overage can be billed")
 	} else {
 		e.ok("mappings", "%d accounts are mapped to customers", in.Mapped)
 	}

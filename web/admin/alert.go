@@ -124,7 +124,7 @@ func nodeAlerts(o *billing.Overview) []alert {
 			if n.Holds > 0 {
 				x.Text += fmt.Sprintf(" Now it holds up %s.", bounded(n.Holds, billing.OverviewCount))
 			}
-			x.Next = fmt.Sprintf("Start an enforcer, or a worker, on the journal's folder. If the folder is lost, give it up: on its page, or worker nodes give-up %d.", n.ID)
+			x.Next = fmt.Sprintf("Start an enforcer, or a worker, on the journal's folder. If the folder is lost, give it up: on its page, or worker nodes give-up --reason TEXT %d.", n.ID)
 		case n.Lost(o.LeaseTime):
 			x.Title, x.Urgent = "A node is silent", true
 			x.Text = fmt.Sprintf("%s has not been heard of for %s, longer than the lease time of %s.", name, age(n.Silent), age(o.LeaseTime))

@@ -27,19 +27,19 @@ func planRemedies() map[string]remedy {
 			"Name the price in the plan file, run worker plans apply, then worker replay."},
 		"unmapped_customer": {"A customer with one of our prices belongs to no account",
 			"Nothing can be billed before the customer is mapped. What Stripe says about it is kept.",
-			"Put account_id into the customer's metadata, or run worker map ACCOUNT CUSTOMER."},
+			"Put account_id into the customer's metadata, or run worker map --reason TEXT ACCOUNT CUSTOMER."},
 		"bad_reference": {"An account id that came from Stripe cannot be one",
 			"An account id has 1 to 255 bytes. The customer stays unmapped.",
 			"Correct the metadata or the checkout's client_reference_id at Stripe."},
-		"mapping_conflict": {"Two customers claim one account, or one customer two",
-			"One account has one customer, in both directions. The older mapping stands, and the newcomer is not billed.",
-			"Decide which is right: worker map ACCOUNT CUSTOMER. Units that were reported stay with their customer."},
+		"mapping_conflict": {"Two customers claim one account, or one customer two, or metadata name an account that a person unmapped",
+			"One account has one customer, in both directions. The older mapping stands, and the newcomer is not billed. What a person unmapped stays unmapped, whatever the metadata still say: they stand for good, and would undo it.",
+			"Decide which is right: worker map --reason TEXT ACCOUNT CUSTOMER. Where nobody is, take account_id out of the customer's metadata. Units that were reported stay with their customer."},
 		"customer_deleted": {"A customer was deleted at Stripe",
 			"Its subscriptions went with it: the account is on the default plan.",
 			"Map the account to another customer, or leave it on the default plan."},
 		"customer_lost": {"An account has lost its customer",
 			"Without a customer overage is not billable: it stops at what is included, and the plan ends with its period. What was reported stays with the customer it went to.",
-			"Map the account to its own customer: worker map ACCOUNT CUSTOMER."},
+			"Map the account to its own customer: worker map --reason TEXT ACCOUNT CUSTOMER."},
 		"plan_conflict": {"Live subscriptions select different plans",
 			"The account keeps its last plan until only one is left.",
 			"End one of the subscriptions at Stripe."},
@@ -126,7 +126,7 @@ func bookRemedies() map[string]remedy {
 			"Decide: release it onto an invoice, or forgive it, on the account's page or with worker late release."},
 		"overbilled": {"An invoice bills more than was counted",
 			"The difference stands as negative late usage. Only a credit note settles it, whatever the plan's policy.",
-			"Release it as a credit note, on the account's page or with worker late release ID --policy credit_note."},
+			"Release it as a credit note, on the account's page or with worker late release --policy credit_note --reason TEXT ID."},
 		"late_refused": {"Stripe refused the invoice item or the credit note of late usage",
 			"The units stay late; nothing was billed.",
 			"The message says why. Mend it and release it again."},
@@ -173,7 +173,7 @@ func stopRemedy(cause string) remedy {
 		return remedy{"All reports are held up: the database's clock is off Stripe's", rule, "Set the database's clock; sending goes on by itself."}
 	case "restored":
 		return remedy{"All reports are held up: the database was restored or failed over", rule,
-			"Let the worker compare every open window with its summary, or run worker restored --go-on after looking into it."}
+			"Let the worker compare every open window with its summary, or run worker restored --go-on --reason TEXT after looking into it."}
 	}
 	return remedy{"All reports are held up: " + cause, rule, "The worker's log says why."}
 }

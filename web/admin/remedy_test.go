@@ -49,3 +49,13 @@ func TestEachKindOfFindingHasARemedy(t *testing.T) {
 		}
 	}
 }
+
+// Each cause of a conflict has its words.
+func TestTheRemedyOfAMappingConflictNamesEachCause(t *testing.T) {
+	t.Parallel()
+	words := admin.Remedies()["mapping_conflict"]
+	for _, cause := range []string{"Two customers claim one account", "one customer two", "that a person unmapped"} {
+		require.Contains(t, words[0], cause)
+	}
+	require.Contains(t, words[2], "metadata")
+}
