@@ -85,13 +85,14 @@ func (e *Enforcer) Allow(ctx context.Context, account, key string) (Decision, er
 	if e.clock.now() >= a.until() {
 		stop := time.NewTimer(e.cfg.MaxWait)
 		defer stop.Stop()
-		// A plan that is known stays while the database is away.
-		if !e.contact(ctx, &slot{account: a}, stop.C) && a.known.Load() == nil {
-			e.stats.unavailable.Add(1)
-			return Decision{Reason: Unavailable, RetryAfter: time.Second}, nil
-		}
+		e.contact(ctx, &slot{account: a}, stop.C) // a plan that is known stays where the database does not answer
 	}
-	rule, ok := (*e.rates.rules.Load())[a.known.Load().plan]
+	known := a.known.Load()
+	if known == nil {
+		e.stats.unavailable.Add(1)
+		return Decision{Reason: Unavailable, RetryAfter: time.Second}, nil
+	}
+	rule, ok := (*e.rates.rules.Load())[known.plan]
 	if !ok {
 		return Decision{Allowed: true, Reason: OK, Unlimited: true}, nil
 	}

@@ -77,10 +77,8 @@ func (e *Enforcer) quickCells(c *counter, h *cells, units int64) (*view, int64) 
 func (e *Enforcer) alarmed(c *counter, after uint64) bool {
 	if empty(after) {
 		level(c.word())
+		runtime.KeepAlive(c)
 		return false
-	}
-	if after&sampled == 0 {
-		e.sample(c, here())
 	}
 	c.noted(e, after)
 	return true
@@ -156,12 +154,12 @@ func (m *Meter) Take(units int64) bool {
 	}
 	line := c.line
 	if now := m.clock.business.Load(); now >= line.Until().Load() {
-		// Shut: what is remembered answers, or a cell, or the long way.
-		if r := c.refusal.Load(); r != nil && r.firm && units > r.bound && m.clock.mono.Load() < r.until && now < c.end.Load() {
-			return false
-		}
+		// Shut: a cell answers, or where it is shut too what is remembered, or the long way.
 		if h := c.cells(); h != nil && now < h.until.Load() {
 			return m.takeCell(c, h, units)
+		}
+		if r := c.refusal.Load(); r != nil && r.firm && units > r.bound && m.clock.mono.Load() < r.until && now < c.end.Load() {
+			return false
 		}
 		return m.takeSlow(units)
 	}

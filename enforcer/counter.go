@@ -42,6 +42,7 @@ type counter struct {
 	tight     bool
 	sealed    bool // the period has ended here: nothing is ever spent again
 	recalling bool
+	told      bool // units came back, or the terms changed, since the operation in flight began: a refusal of it is old
 	freed     bool // the journal's slot goes back with the counter; guarded by Enforcer.dueMu
 }
 
@@ -173,6 +174,7 @@ func (c *counter) total() int64 {
 	sum := int64(c.line.Total())
 	if h := c.cells(); h != nil {
 		sum += h.total()
+		runtime.KeepAlive(c) // and with it what the cells lie in
 	}
 	return sum
 }
@@ -212,8 +214,11 @@ func (c *counter) take(e *Enforcer, n int64) bool {
 	return true
 }
 
-// noted is what an admitted call does beside counting, once per lease and once per batch.
+// noted is what an admitted call does beside counting: once per lease, once per batch, and for a sample of the calls.
 func (c *counter) noted(e *Enforcer, after uint64) {
+	if after&sampled == 0 {
+		e.sample(c, here())
+	}
 	if left(after) < uint64(c.low()) {
 		e.extendSoon(c)
 	}
@@ -312,6 +317,7 @@ func (c *counter) refused(n, mono int64) *refusal {
 // forget drops the remembered refusal and wakes who waits: something has changed.
 func (c *counter) forget() {
 	c.mu.Lock()
+	c.told = true
 	c.refusal.Store(nil)
 	c.gate()
 	c.mu.Unlock()

@@ -195,6 +195,9 @@ func (ex *exchange) apply(e *Enforcer, a usage.LeaseAnswer) (owes, changed bool)
 		ex.paid = true
 		return false, ex.req.spend > 0
 	}
+	if c.told {
+		return false, false // the caller asks again
+	}
 	if ex.call.Units > 0 && a.Bound != nil {
 		r := &refusal{until: e.clock.mono.Load() + int64(time.Second), bound: *a.Bound, reason: QuotaExceeded}
 		if a.Used != nil {
@@ -235,10 +238,13 @@ func (c *counter) operation(r request, want int64, give bool) *exchange {
 		c.cut()
 	}
 	room := maxLeft - 1 - c.left() - units
-	ex.epoch = c.epoch
+	ex.epoch, c.told = c.epoch, false
 	ex.call = usage.LeaseCall{
 		Key: c.key(), Ver: c.ver, Back: c.back, Over: c.over, Units: units,
-		Want: min(want, max(room, units)), Waiting: min(max(c.waiting(), units), maxLeft-1), // a grant may be as large
+		Want: min(want, max(room, units)),
+	}
+	if r.spend+r.hold > 0 {
+		ex.call.Waiting = min(max(c.waiting(), units), maxLeft-1) // a grant may be as large
 	}
 	return ex
 }

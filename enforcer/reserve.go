@@ -195,7 +195,9 @@ func (c *counter) release(e *Enforcer, n, spent int64) {
 	if rest > 0 {
 		e.giveSoon(c)
 	}
-	c.forget() // what was refused may pass now
+	if n > spent {
+		c.forget() // what was refused may pass now
+	}
 }
 
 // overrun counts units that no lease covers and no ceiling has, also after the period's end: close waits for the

@@ -38,6 +38,9 @@ func (e *Enforcer) slow(ctx context.Context, s *slot, r request) (*counter, Deci
 		if !again {
 			return c, d, nil
 		}
+		if !e.running.Load() {
+			return c, e.unavailable(c), nil // every counter is sealed, and no other comes
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ type LeaseCall struct {
 	Over    int64 // counted beyond the lease since the last stored answer
 	Units   int64 // asked for; 0 extends
 	Want    int64 // the most to grant where room allows
-	Waiting int64 // asked for by all callers that wait at this node
+	Waiting int64 // asked for by all callers that wait at this node; 0: what is granted is not spent at once
 }
 
 // LeaseAnswer is the database's answer for one key.

@@ -118,7 +118,7 @@ BEGIN
         a.tight := true;
     ELSIF p_n > 0 AND v_room >= p_n THEN
         a.got := greatest(p_n, CASE WHEN v_strict THEN least(p_waiting, v_room / p_nodes) ELSE least(p_want, v_room / (2 * p_nodes)) END);
-        a.tight := a.got = p_n;
+        a.tight := a.got = p_n AND p_waiting > 0; -- else nobody spends it at once
     ELSIF p_n > 0 THEN
         a.tight := true;
         s := weir.call_back(p_node, p_judge, p_key, v_room, p_n);
