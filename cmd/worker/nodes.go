@@ -36,7 +36,7 @@ func (nodesListCmd) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	rows, out := [][]string{{"id", "state", "name", "version", "heartbeat", "sealed through", "applied", "started"}}, []nodeJSON{}
+	rows, out := [][]string{{"id", "state", "name", "version", "heartbeats", "sealed through", "applied", "started"}}, []nodeJSON{}
 	for _, n := range all {
 		rows = append(rows, []string{count(n.ID), n.State, n.Name, n.Version, count(n.Heartbeat), day(n.Sealed), count(n.Applied), day(n.StartedAt)})
 		out = append(out, nodeJSON{n.ID, n.State, n.Name, n.Version, n.Heartbeat, n.Sealed.UTC(), n.Applied, n.StartedAt.UTC()})
