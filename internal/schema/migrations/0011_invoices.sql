@@ -48,6 +48,34 @@ BEGIN
     RETURN ARRAY[k.key];
 END $$;
 
+-- Finds what will be late: where a period's overage went to two subscriptions, its books wait for the last window, which
+-- may be a year's; what the other one can bill no more of, and did not, is known before.
+CREATE FUNCTION weir.note_short(p_subscription text, p_now timestamptz) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE r record;
+BEGIN
+    UPDATE weir.findings f SET cleared_at = p_now, cleared_by = 'the books' FROM weir.segments s JOIN weir.books b ON b.key = s.key AND b.final
+        WHERE s.subscription = p_subscription AND f.kind = 'late_to_come' AND f.cleared_at IS NULL AND f.subject = s.key::text;
+    FOR r IN
+        SELECT s.key, k.account_id, min(s.customer) AS customer, bool_and(weir.segment_over(s, p_now)) AS over,
+               sum((SELECT coalesce(sum(y.value), 0) FROM weir.reports y WHERE y.segment = s.id AND NOT y.replaced))::bigint
+                   - coalesce((SELECT sum(x.units) FROM weir.invoiced x JOIN weir.invoice_lines n ON n.line = x.line
+                               WHERE x.key = s.key AND n.subscription = p_subscription AND n.weir_id IS NULL), 0)::bigint AS units,
+               (SELECT max(o.window_end) FROM weir.segments o WHERE o.key = s.key AND o.subscription <> p_subscription) AS until
+        FROM weir.segments s JOIN weir.books b ON b.key = s.key AND NOT b.final JOIN weir.keys k ON k.key = s.key
+        WHERE s.subscription = p_subscription GROUP BY s.key, k.account_id ORDER BY s.key
+    LOOP
+        IF r.over AND r.units > 0 AND r.until IS NOT NULL THEN
+            PERFORM weir.find('late_to_come', r.key::text, r.account_id, format(
+                '%s units that were reported for %s are on none of its final invoices, and no later one can bill them: they count as pending until the last window of their period ends, %s, and are late then',
+                r.units, r.customer, to_char(r.until AT TIME ZONE 'UTC', 'YYYY-MM-DD')), p_now);
+        ELSE
+            PERFORM weir.unfind('late_to_come', r.key::text, 'the books', p_now);
+        END IF;
+    END LOOP;
+END $$;
+
 -- Gives a read invoice's lines to the keys that they bill, marks finished windows final, and books. Lines of drafts and
 -- of voided invoices bill nothing. A line's quantity goes to its window's periods oldest first, each up to its
 -- reported sum, the rest to the last. Returns the lines on a meter of ours that belong to no key.
@@ -103,6 +131,9 @@ BEGIN
         PERFORM weir.finalize(v_final, 'invoice ' || p_invoice, p_now);
     END IF;
     PERFORM weir.book(v_keys, p_now);
+    IF i.status <> 'draft' THEN
+        PERFORM weir.note_short(i.subscription, p_now);
+    END IF;
     RETURN v_lost;
 END $$;
 
@@ -125,7 +156,9 @@ BEGIN
     END IF;
     FOR r IN
         SELECT s.key, sum(weir.segment_sum(s.id)) - coalesce((
-                   SELECT sum(x.units) FROM weir.invoiced x JOIN weir.invoice_lines n ON n.line = x.line WHERE x.key = s.key AND n.weir_id IS NULL), 0) AS open
+                   -- Only what bills the same stretches: not what another customer's, or another price's, line bills of the key.
+                   SELECT sum(x.units) FROM weir.invoiced x JOIN weir.invoice_lines n ON n.line = x.line WHERE x.key = s.key AND n.weir_id IS NULL
+                       AND (l.subscription IS NULL OR n.subscription = l.subscription) AND (l.price IS NULL OR n.price = l.price)), 0) AS open
         FROM weir.segments s JOIN weir.keys k ON k.key = s.key JOIN weir.periods p ON p.id = k.period_id AND p.state <> 'void'
         WHERE s.meter = l.meter AND s.customer = p_customer AND (l.subscription IS NULL OR s.subscription = l.subscription)
           AND (l.price IS NULL OR s.price = l.price) AND s.window_start < l.ends AND s.window_end > l.starts
@@ -178,4 +211,5 @@ BEGIN
                       AND i.created >= least(s.window_end, coalesce(u.ended_at, 'infinity')) - interval '1 minute')
       AND NOT EXISTS (SELECT FROM weir.segments o WHERE o.key = s.key AND o.subscription <> s.subscription AND NOT weir.segment_over(o, p_now));
     PERFORM weir.finalize(v_keys, 'no invoice', p_now);
+    PERFORM weir.note_short(p_subscription, p_now);
 END $$;
