@@ -251,7 +251,7 @@ const (
 	endedReopened  = iota // its end was moved
 	endedForgotten        // everything of it is stored
 	endedOwes             // units of it are still to be returned
-	endedWaits            // its last count is not acknowledged, or a reservation is open
+	endedWaits            // its last count is not acknowledged, or a reservation can still be settled
 )
 
 // settleOne looks at one of them. The account's lock keeps a reload from opening it again in between.
@@ -260,10 +260,9 @@ func (e *Enforcer) settleOne(c *counter) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.mu.Lock()
-	stored := c.acked >= c.total() && c.held() == 0
+	stored := c.acked >= c.total() && c.held() == 0 && c.promised() == 0
 	owes := c.back > 0 || c.over > 0
 	reopened := !c.sealed
-	open := c.promised() > 0
 	c.mu.Unlock()
 	switch {
 	case reopened:
@@ -273,9 +272,7 @@ func (e *Enforcer) settleOne(c *counter) int {
 	case owes:
 		return endedOwes
 	}
-	if !open {
-		c.hide() // a period that is opened again begins at this total: recovery must not add the two
-	}
+	c.hide() // a period that is opened again begins at this total: recovery must not add the two
 	e.forgetCounter(c)
 	return endedForgotten
 }

@@ -26,6 +26,7 @@ type Reservation struct {
 	units    int64
 	decision Decision
 	timer    *time.Timer
+	kept     runtime.Cleanup // ends the promise of a reservation that nobody closes
 
 	mu      sync.Mutex
 	open    bool
@@ -60,7 +61,7 @@ func (e *Enforcer) Reserve(ctx context.Context, account, feature string, units i
 	}
 	r := &Reservation{e: e, c: c, units: units, decision: d, open: true}
 	c.promise(1)
-	runtime.AddCleanup(r, func(c *counter) { c.promise(-1) }, c)
+	r.kept = runtime.AddCleanup(r, func(c *counter) { c.promise(-1) }, c)
 	r.mu.Lock()
 	r.timer = time.AfterFunc(reservationTime, r.expire)
 	r.mu.Unlock()
@@ -130,8 +131,15 @@ func (r *Reservation) Settle(ctx context.Context, units int64) (Decision, error)
 	if !late {
 		r.e.released()
 	}
-	r.settled = r.c.view.Load().decide(r.c.total())
+	r.close()
 	return r.settled, nil
+}
+
+// close keeps the outcome. Nothing is counted afterwards. The caller holds mu.
+func (r *Reservation) close() {
+	r.settled = r.c.view.Load().decide(r.c.total())
+	r.kept.Stop()
+	r.c.promise(-1)
 }
 
 // more takes further units from the reservation's own key and returns how many it got: all or none.
@@ -151,14 +159,16 @@ func (r *Reservation) more(ctx context.Context, n int64) int64 {
 func (r *Reservation) Cancel(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.open && !r.expired {
+		return nil
+	}
 	if r.open {
-		r.open = false
 		r.timer.Stop()
 		r.c.release(r.e, r.units, 0)
 		r.e.released()
-		r.settled = r.c.view.Load().decide(r.c.total())
 	}
-	r.expired = false
+	r.open, r.expired = false, false
+	r.close()
 	return nil
 }
 
