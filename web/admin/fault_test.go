@@ -164,7 +164,7 @@ func TestADeadNodeIsOnTheOverview(t *testing.T) {
 	require.True(t, reaped)
 	text = v.alert(id)
 	require.Contains(t, text, "its journal was not recovered")
-	require.Contains(t, text, fmt.Sprintf("worker nodes give-up %d", w.node))
+	require.Contains(t, text, fmt.Sprintf("worker nodes give-up --reason TEXT %d", w.node))
 	require.NoError(t, w.sim.Advance(t.Context(), time.Date(2026, 2, 1, 0, 5, 0, 0, time.UTC)))
 	require.Contains(t, v.alert(id), "Now it holds up 1.", "the month that has ended waits for it")
 	page := v.page(fmt.Sprintf("/admin/nodes/%d", w.node))
