@@ -29,8 +29,13 @@ func TestWhatIsOverTheMaximumIsForgiven(t *testing.T) {
 // swap puts another metered price in the place of the one that a subscription has.
 func (w *world) swap(sub *stripe.Subscription, price string) {
 	w.Helper()
-	w.prices[price] = w.metered(0.04, "month")
-	_, err := w.api.Subscriptions.Update(sub.ID, &stripe.SubscriptionParams{Items: []*stripe.SubscriptionItemsParams{{ID: stripe.String(sub.Items.Data[1].ID), Price: stripe.String(w.price(price))}}})
+	w.swapFor(sub, price, w.metered(0.04, "month"))
+}
+
+func (w *world) swapFor(sub *stripe.Subscription, name, price string) {
+	w.Helper()
+	w.prices[name] = price
+	_, err := w.api.Subscriptions.Update(sub.ID, &stripe.SubscriptionParams{Items: []*stripe.SubscriptionItemsParams{{ID: stripe.String(sub.Items.Data[1].ID), Price: stripe.String(price)}}})
 	require.NoError(w, err)
 	w.soon()
 }
