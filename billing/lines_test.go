@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/internal/stripesim"
 )
 
 // A year's invoice has a line for each price that was in effect (flexible billing). Each goes to the stretches of its own
@@ -42,4 +44,29 @@ func TestEachLineBillsItsOwnStretches(t *testing.T) {
 		require.Equal(t, book{Overage: 130, Invoiced: 130}, w.book(first))
 		require.Equal(t, book{Overage: 50, Invoiced: 50}, w.book(second))
 	}
+}
+
+// A line gives nothing to a period whose report was refused: Stripe never had those units.
+func TestALineBillsNothingOfWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.prices["usage"] = w.metered(0.04, "year")
+	customer, _ := w.subscribe("acme", "scale_yearly", "usage")
+	w.soon()
+	w.advance(w.sim.Now().Add(10*time.Minute), 10*time.Minute)
+	w.sim.Faults().Inject(post(stripesim.Refuse("The value is odd.", ""), 1))
+	first := w.node.use("acme", 20_100)
+	w.hour()
+	end := start.AddDate(0, 1, 0)
+	w.advance(end.Add(-time.Hour), 26*day)
+	w.advance(end.Add(time.Hour), time.Hour)
+	second := w.node.use("acme", 20_050)
+	w.advance(start.AddDate(0, 2, 0).Add(-time.Hour), 26*day)
+	w.advance(start.AddDate(0, 2, 0).Add(2*time.Hour), time.Hour)
+	require.EqualValues(t, 50, w.reported(customer))
+	w.advance(start.AddDate(1, 0, 0).Add(-time.Hour), 26*day)
+	w.advance(start.AddDate(1, 0, 0).Add(5*time.Hour), time.Hour)
+	require.EqualValues(t, 50, w.billed(customer))
+	require.Equal(t, book{Overage: 100, Late: 100}, w.book(first))
+	require.Equal(t, book{Overage: 50, Invoiced: 50}, w.book(second))
 }

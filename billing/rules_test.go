@@ -97,6 +97,26 @@ func TestNothingIsSentAfterTheInvoiceIsFinal(t *testing.T) {
 	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.late WHERE units = 40 AND state = 'held'"))
 }
 
+// Nor is anything planned or replaced any more: what comes, and what was refused, is late.
+func TestNothingIsPlannedAfterTheInvoiceIsFinal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	w.sim.Faults().Inject(post(stripesim.Refuse("The value is odd.", ""), 1))
+	w.toEnd()
+	w.lateBy(key, 7)
+	require.Equal(t, book{Overage: 47, Late: 47}, w.book(key))
+	w.hour()
+	require.Equal(t, "NULL", w.text("SELECT weir.replace_link(max(id), $1)::text FROM weir.reports", w.sim.Now()))
+	_, reports, err := w.b.Replay(t.Context(), "tester")
+	require.NoError(t, err)
+	require.Zero(t, reports)
+	w.exec("UPDATE weir.chains SET due = true")
+	require.NoError(t, w.b.Report(t.Context()))
+	require.Equal(t, "rejected 40", w.text("SELECT string_agg(state || ' ' || value, ', ' ORDER BY id) FROM weir.reports"))
+	require.Zero(t, w.reported(customer))
+}
+
 // Two workers claim at the same instant: of one customer and meter only one of them gets a link.
 func TestTwoClaimsAtOnceTakeOneStreamOnce(t *testing.T) {
 	t.Parallel()
