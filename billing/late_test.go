@@ -251,3 +251,30 @@ func TestLateUsageIsAimedAgainWhenItsDraftIsFinal(t *testing.T) {
 		})
 	}
 }
+
+// Where the billing window runs on, no invoice is near: close waits a week for a node, and no longer.
+func TestCloseWaitsAWeekWhereTheWindowRunsOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.prices["usage"] = w.metered(0.04, "year")
+	customer, _ := w.subscribe("acme", "scale_yearly", "usage")
+	w.soon()
+	w.advance(w.sim.Now().Add(10*time.Minute), 10*time.Minute)
+	key := w.node.use("acme", 20_040)
+	end := start.AddDate(0, 1, 0)
+	w.advance(end.Add(-time.Hour), 25*day)
+	slow := w.newNode()
+	slow.used[key] += 7
+	const state = "SELECT p.state FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id WHERE k.key = $1"
+	w.advance(end.Add(7*day-time.Minute), 2*day)
+	require.Equal(t, "closing", w.text(state, key))
+	w.advance(end.Add(7*day), time.Minute)
+	require.Equal(t, "closed", w.text(state, key))
+	require.Contains(t, w.findings()["given_up"], "node")
+	require.Equal(t, book{Overage: 40, Pending: 40}, w.book(key))
+	slow.flush(key)
+	w.work()
+	w.hour()
+	require.Equal(t, book{Overage: 47, Pending: 47}, w.book(key), "it comes before the year's invoice")
+	require.EqualValues(t, 47, w.reported(customer))
+}
