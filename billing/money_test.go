@@ -122,6 +122,14 @@ func TestAPeriodThatNothingConfirmsIsFound(t *testing.T) {
 	w.work()
 	require.Equal(t, book{Overage: 70, NotBillable: 70}, w.book(missed))
 	require.Contains(t, w.findings()["unconfirmed_period"], "70 units")
+	// A line of its bounds proves it only when it is of the item that the account's overage went to before.
+	item, sub, price := w.text("SELECT max(item) FROM weir.segments"), list.Subscription().ID, w.price("usage")
+	for id, of := range map[string][3]string{"in_item": {sub, "si_other", price}, "in_sub": {"sub_other", item, price}, "in_price": {sub, item, "price_other"}} {
+		w.invoice(id, "subscription_cycle", customer, of[0])
+		w.line(id, of[0], of[1], of[2], 70, first, second)
+		w.text("SELECT weir.settle_invoice($1, $2)::text", id, w.sim.Now())
+		require.Equal(t, book{Overage: 70, NotBillable: 70}, w.book(missed), id)
+	}
 	require.EqualValues(t, 0, w.reported(customer)-w.number("SELECT coalesce(sum(value), 0)::bigint FROM weir.reports WHERE key = $1", key))
 }
 

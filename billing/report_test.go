@@ -279,6 +279,25 @@ func TestCase36UpgradeKeepsOrForgives(t *testing.T) {
 	}
 }
 
+// What an upgrade forgives is taken from what nobody can be billed for first.
+func TestAForgivingUpgradeTakesWhatIsNotBillableFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	_, key := w.over("acme", 800)
+	w.fold()
+	w.exec("UPDATE weir.totals SET not_billable = 500, awaiting = 450 WHERE key = $1", key)
+	w.exec("UPDATE weir.keys SET included = 1600, on_upgrade = 'forgive' WHERE key = $1", key)
+	const counted = "SELECT concat_ws(' ', free, overage, not_billable, awaiting) FROM weir.totals WHERE key = $1"
+	w.exec("SELECT weir.forgive_upgrade(ARRAY[$1::bigint], ARRAY[1600::bigint], $2)", key, w.sim.Now())
+	require.Equal(t, "1000 800 500 450", w.text(counted, key), "it is no upgrade")
+	w.exec("UPDATE weir.keys SET included = 1100 WHERE key = $1", key)
+	w.exec("SELECT weir.forgive_upgrade(ARRAY[$1::bigint], ARRAY[1000::bigint], $2)", key, w.sim.Now())
+	require.Equal(t, "1100 700 400 400", w.text(counted, key))
+	w.exec("UPDATE weir.keys SET included = 1600 WHERE key = $1", key)
+	w.exec("SELECT weir.forgive_upgrade(ARRAY[$1::bigint], ARRAY[1100::bigint], $2)", key, w.sim.Now())
+	require.Equal(t, "1600 200 0 0", w.text(counted, key))
+}
+
 func TestCase38TooLarge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{file: replace(planFile, "max: 5_000_000}}\n    on_exceeded: bill_overage\n  scale", "max: unlimited}}\n    on_exceeded: bill_overage\n  scale")})
