@@ -108,6 +108,22 @@ func TestWorkerFoldsWhatNodesFlush(t *testing.T) {
 	folded(t, db, count(t, db, "umbrella", 9), 9)
 }
 
+// What was folded stays in the table's file until somebody tidies up, and autovacuum comes once a minute at most.
+func TestWorkerTidiesTheInboxAfterMuchWasFolded(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	key := count(t, db, "acme", 7)
+	_, err := db.Exec(t.Context(), "INSERT INTO weir.inbox (node, key, upto, at) SELECT i.node, i.key, n, i.at FROM weir.inbox i, generate_series(8, $1::bigint) n", usage.TidyRows+8)
+	require.NoError(t, err)
+	start(t, newWorker(t, db))
+	folded(t, db, key, usage.TidyRows+8)
+	require.Eventually(t, func() bool {
+		var done int64
+		err := db.QueryRow(t.Context(), "SELECT vacuum_count FROM pg_stat_all_tables WHERE relid = 'weir.inbox'::regclass").Scan(&done)
+		return err == nil && done == 1
+	}, 30*time.Second, 20*time.Millisecond)
+}
+
 func TestWorkerFoldsInSpiteOfAStuckJob(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)

@@ -68,16 +68,21 @@ func (w *Worker) workers() (*river.Workers, error) {
 	return ws, nil
 }
 
-// fold folds the inbox chunk by chunk until it is empty.
+// fold folds the inbox chunk by chunk until it is empty, and tidies it when enough has gone.
 func (w *Worker) fold(ctx context.Context) error {
 	for {
 		n, err := usage.Fold(ctx, w.cfg.DB, foldChunk)
 		if err != nil {
 			return err
 		}
-		if n < foldChunk {
+		gone := w.gone.Add(n)
+		if n == foldChunk {
+			continue
+		}
+		if gone < usage.TidyRows || !w.gone.CompareAndSwap(gone, 0) {
 			return nil
 		}
+		return usage.TidyInbox(ctx, w.cfg.DB)
 	}
 }
 

@@ -106,6 +106,14 @@ func Fold(ctx context.Context, db DB, most int) (int64, error) {
 	return n, wrap("fold", err)
 }
 
+// TidyInbox gives the room of folded rows free for the next ones, after every TidyRows rows or so: autovacuum comes once
+// a minute at most, and what the inbox holds dead by then is in the way of each look into it. A role that does not own
+// the table leaves it to autovacuum.
+func TidyInbox(ctx context.Context, db DB) error {
+	_, err := db.Exec(ctx, "VACUUM (TRUNCATE false) weir.inbox") // cutting the file off would lock nodes out
+	return wrap("tidy the inbox", err)
+}
+
 // Pending reports whether rows wait in the inbox.
 func Pending(ctx context.Context, db DB) (bool, error) {
 	var any bool

@@ -364,3 +364,22 @@ func TestAFailoverShowsInTheHeartbeat(t *testing.T) {
 	require.Empty(t, a.State)
 	require.Zero(t, a.Heartbeat)
 }
+
+// A tidied inbox takes as many rows again without growing.
+func TestATidiedInboxDoesNotGrow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	keys := w.cheapKeys(2000)
+	n := w.node()
+	var sizes []int64
+	for round := range int64(3) {
+		for part := range int64(4) {
+			w.flush(n, noon, pairs(keys, 4*round+part+1)...)
+		}
+		sizes = append(sizes, w.number("SELECT pg_relation_size('weir.inbox')"))
+		w.fold()
+		require.NoError(t, usage.TidyInbox(t.Context(), w.db))
+	}
+	require.Positive(t, sizes[0])
+	require.Equal(t, []int64{sizes[0], sizes[0], sizes[0]}, sizes)
+}

@@ -28,6 +28,7 @@ const (
 	MaxAccountBytes = 255     // of an account's id
 	MaxBatchKeys    = 10_000  // keys in one flush statement
 	MaxSettleKeys   = 1_000   // keys in one settling transaction
+	TidyRows        = 20_000  // inbox rows that a worker folds before it tidies the inbox
 	MaxPruneRows    = 10_000  // rows of one kind in one pruning transaction
 	Boundless       = 1 << 62 // the ceiling of what has none
 )
