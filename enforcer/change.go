@@ -114,6 +114,25 @@ func (e *Enforcer) readAgain(accounts ...*account) {
 	e.changesSoon()
 }
 
+// reads notes which accounts the changer is reading.
+func (e *Enforcer) reads(accounts []*account) {
+	reading := make(map[*account]bool, len(accounts))
+	for _, a := range accounts {
+		reading[a] = true
+	}
+	e.behindMu.Lock()
+	e.reading = reading
+	e.behindMu.Unlock()
+}
+
+// isRead reports whether an account's rows are on their way here: they may be older than what is stored by now. The
+// caller holds a.mu.
+func (e *Enforcer) isRead(a *account) bool {
+	e.behindMu.Lock()
+	defer e.behindMu.Unlock()
+	return a.loading != nil || e.reading[a]
+}
+
 func (e *Enforcer) takeBehind() []*account {
 	e.behindMu.Lock()
 	defer e.behindMu.Unlock()
@@ -123,6 +142,8 @@ func (e *Enforcer) takeBehind() []*account {
 }
 
 func (e *Enforcer) reload(ctx context.Context, accounts []*account) error {
+	e.reads(accounts)
+	defer e.reads(nil)
 	ids := make([]int64, 0, len(accounts))
 	for _, a := range accounts {
 		a.mu.Lock()

@@ -59,7 +59,8 @@ type Enforcer struct {
 
 	seen     atomic.Int64 // the change number that is being applied, or was
 	behindMu sync.Mutex
-	behind   []*account // loaded under an older number than seen: the changer reads them again
+	behind   []*account        // loaded under an older number than seen: the changer reads them again
+	reading  map[*account]bool // the changer reads them at the moment
 
 	dirty   atomic.Pointer[counter]
 	extends chan *counter

@@ -251,14 +251,19 @@ const (
 	endedReopened  = iota // its end was moved
 	endedForgotten        // everything of it is stored
 	endedOwes             // units of it are still to be returned
-	endedWaits            // its last count is not acknowledged, or a reservation can still be settled
+	endedWaits            // for an answer, for what is read, or for a reservation that can still be settled
 )
 
-// settleOne looks at one of them. The account's lock keeps a reload from opening it again in between.
+// settleOne looks at one of them. The account's lock keeps a reload from opening it again in between, the operation lock
+// an operation from moving its lease once another counter may have taken it over.
 func (e *Enforcer) settleOne(c *counter) int {
 	a := c.slot.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if !c.tryLock() {
+		return endedWaits
+	}
+	defer c.unlock()
 	c.mu.Lock()
 	stored := c.acked >= c.total() && c.held() == 0 && c.promised() == 0
 	owes := c.back > 0 || c.over > 0
@@ -271,6 +276,8 @@ func (e *Enforcer) settleOne(c *counter) int {
 		return endedWaits
 	case owes:
 		return endedOwes
+	case e.isRead(a): // a counter that begins from it would begin below what this one has stored
+		return endedWaits
 	}
 	c.hide() // a period that is opened again begins at this total: recovery must not add the two
 	e.forgetCounter(c)

@@ -83,7 +83,7 @@ func (e *Enforcer) give(c *counter, wanted func() bool) {
 	c.mu.Lock()
 	want := wanted()
 	c.mu.Unlock()
-	if !want {
+	if known, _ := e.byKey.load(c.key()); !want || known != c { // one that was dropped meanwhile holds nothing
 		c.unlock()
 		return
 	}
@@ -199,13 +199,13 @@ func (e *Enforcer) fence() {
 
 // drop forgets a counter whose key is gone: the account is loaded again by the next call.
 func (e *Enforcer) drop(c *counter) {
-	c.seal()
-	e.forgetCounter(c)
 	a := c.slot.account
 	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.seal()
+	e.forgetCounter(c)
 	c.slot.upcoming = upcoming{}
 	e.outdate(a)
-	a.mu.Unlock()
 }
 
 // flushLoop sends batches and heartbeats until the enforcer stops.

@@ -15,18 +15,36 @@ import (
 	"github.com/weirhq/weir/usage"
 )
 
+const turmoilPlans = `
+currency: usd
+default_plan: free
+features: {events: {}, tokens: {}}
+plans:
+  free: {quota: {events: 100_000}, on_exceeded: block}
+  strict: {quota: {events: {included: 100_000, enforce: strict}}, on_exceeded: block}
+  open: {quota: {events: unlimited}, on_exceeded: block}
+  none: {quota: {tokens: 5}, on_exceeded: block}
+`
+
 // Callers of every kind go on while the counter under them is recalled, cut, ended, opened again, dropped, fenced, given
 // cells and other terms. In the end the database has what they were told, to the unit, and so has the journal.
 func TestWhateverHappensToACounterItsCallsAreCountedOnce(t *testing.T) {
 	t.Parallel()
 	for name, rule := range map[string]cellRule{"usual": usualCells, "cells everywhere": attack} {
 		pool := schematest.Pool(t)
-		e := startHere(t, pool, idlePlans)
+		e := startHere(t, pool, turmoilPlans)
 		e.cellRule = rule
 		_, err := e.Consume(t.Context(), "acme", "events", 1)
 		require.NoError(t, err)
 		s := e.slotOf("acme", "events")
 		a := s.account
+		began := e.clock.time().Add(-time.Hour)
+		plan := func(name string, starts, ends time.Time) {
+			state := usage.PlanState{Plan: name, Anchor: starts, Starts: starts, Ends: ends}
+			if _, err := usage.ApplyPlan(t.Context(), pool, a.loadedID(), state, e.clock.time()); err != nil {
+				t.Error(err)
+			}
+		}
 		var admitted atomic.Int64
 		admitted.Add(1)
 		done := make(chan struct{})
@@ -75,30 +93,33 @@ func TestWhateverHappensToACounterItsCallsAreCountedOnce(t *testing.T) {
 		others.Go(func() {
 			rng := rand.New(rand.NewPCG(7, 7))
 			defer close(done)
-			for range 300 {
+			for range 120 {
 				c := s.cur.Load()
-				for ; c == nil; c = s.cur.Load() {
-					runtime.Gosched() // until a caller has loaded it
+				if c == nil {
+					plan("free", began, began.AddDate(0, 1, 0))
 				}
-				switch rng.IntN(10) {
+				for ; c == nil; c = s.cur.Load() {
+					runtime.Gosched() // until a caller, or the change, has loaded it
+				}
+				switch rng.IntN(12) {
 				case 0:
 					e.recalled(c.key())
 				case 1:
 					e.promote(c)
 				case 2:
 					e.forgetRefusals()
-				case 3: // a change that cuts the period, and one that opens it again
-					a.mu.Lock()
-					s.upcoming = upcoming{}
-					e.endNow(c)
-					s.cur.CompareAndSwap(c, nil)
-					e.outdate(a)
-					a.mu.Unlock()
+				case 3: // the period is cut, and later opened again
+					now := e.clock.time()
+					plan("free", now, now.AddDate(0, 1, 0))
+					if rng.IntN(2) == 0 {
+						_ = e.Flush(t.Context())
+					}
+					plan("free", began, began.AddDate(0, 1, 0))
 				case 4:
 					e.fence()
 					_ = e.Flush(t.Context())
 				case 5:
-					included := admitted.Load() + rng.Int64N(1_000_000)
+					included := admitted.Load() + rng.Int64N([]int64{1_000, 1_000_000}[rng.IntN(2)])
 					o := usage.Override{Included: &included, Reason: "test", Actor: "test"}
 					if err := usage.SetOverride(t.Context(), pool, a.loadedID(), "events", o, e.clock.time()); err != nil {
 						t.Error(err)
@@ -110,7 +131,9 @@ func TestWhateverHappensToACounterItsCallsAreCountedOnce(t *testing.T) {
 					c.usedAt = e.clock.mono.Load() - int64(forgetAfter) - 1
 					c.mu.Unlock()
 					e.returnIdle()
-				case 7:
+				case 7, 8:
+					plan([]string{"free", "free", "strict", "open", "none"}[rng.IntN(5)], began, began.AddDate(0, 1, 0))
+				case 9:
 					_ = e.Flush(t.Context())
 				default:
 					e.extendSoon(c)
@@ -124,7 +147,9 @@ func TestWhateverHappensToACounterItsCallsAreCountedOnce(t *testing.T) {
 		var stored int64
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT coalesce(sum(weir.stored(key)), 0) FROM weir.keys").Scan(&stored))
 		require.Equal(t, admitted.Load(), stored, name)
-		require.EqualValues(t, stored, e.leftByAKill(t, pool), name)
+		var own int64
+		e.byKey.each(func(c *counter) { own += c.total() })
+		require.EqualValues(t, own, e.leftByAKill(t, pool), name)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		require.NoError(t, e.Stop(ctx), name)
 		cancel()
