@@ -234,6 +234,11 @@ func TestLateUsageIsAimedAgainWhenItsDraftIsFinal(t *testing.T) {
 				require.NoError(t, w.b.Late(t.Context()))
 			}
 			require.Equal(t, "sent", w.text("SELECT state FROM weir.late"))
+			item, err := w.api.InvoiceItems.Get(w.text("SELECT object FROM weir.late"), nil)
+			require.NoError(t, err)
+			if !ended {
+				require.Equal(t, draft.Subscription, item.Subscription.ID, "on its next invoice, not on another's")
+			}
 			w.advance(start.AddDate(0, 3, 0).Add(-time.Hour), 20*day)
 			w.advance(start.AddDate(0, 3, 0).Add(3*time.Hour), time.Hour)
 			require.Equal(t, book{Overage: 47, Invoiced: 47}, w.book(key))
@@ -277,4 +282,29 @@ func TestCloseWaitsAWeekWhereTheWindowRunsOn(t *testing.T) {
 	w.hour()
 	require.Equal(t, book{Overage: 47, Pending: 47}, w.book(key), "it comes before the year's invoice")
 	require.EqualValues(t, 47, w.reported(customer))
+}
+
+// Late usage of which no price is known would cost nothing on an invoice: it is held, and a credit is no item.
+func TestWhatCannotBeAnItemIsHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{file: replace(planFile, "prices: [pro_monthly]", "prices: [pro_monthly]\n    late: invoice_item")})
+	_, key := w.over("acme", 40)
+	w.toEnd()
+	w.lateBy(key, 7)
+	w.exec("UPDATE weir.segments SET unit_amount = NULL")
+	w.exec("UPDATE weir.keys SET unit_amount = NULL")
+	require.NoError(t, w.b.Late(t.Context()))
+	require.Equal(t, "held", w.text("SELECT state FROM weir.late"))
+	require.Contains(t, w.findings()["late_refused"], "no price of its units is known")
+	w.exec("UPDATE weir.segments SET unit_amount = 0.04")
+	id := w.number("SELECT id FROM weir.late")
+	require.Error(t, w.b.LateRelease(t.Context(), id, "credit_note", "ann", "the wrong way round"))
+	require.NoError(t, w.b.LateRelease(t.Context(), id, "forgive", "ann", "so be it"))
+	require.Equal(t, book{Overage: 47, Invoiced: 40, Forgiven: 7}, w.book(key))
+
+	w.exec(`INSERT INTO weir.late (key, segment, units, policy, cause, weir_id, created_at, state)
+		SELECT key, max(id), -5, 'credit_note', 'a test', 'weir_late_test', now(), 'held' FROM weir.segments WHERE key = $1 GROUP BY key`, key)
+	id = w.number("SELECT max(id) FROM weir.late")
+	require.Error(t, w.b.LateRelease(t.Context(), id, "invoice_item", "ann", "the wrong way round"))
+	require.Equal(t, "held credit_note", w.text("SELECT state || ' ' || policy FROM weir.late WHERE id = $1", id))
 }

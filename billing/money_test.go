@@ -180,6 +180,8 @@ func TestSmallRefundsAddUpToTheLine(t *testing.T) {
 		total += notes.CreditNote().Total
 	}
 	require.EqualValues(t, 4, total)
+	require.Equal(t, "1, 1, 0, 1, 1", w.text("SELECT string_agg(CASE WHEN object IS NULL THEN '0' ELSE '1' END, ', ' ORDER BY id) FROM weir.late"),
+		"what is left of the line costs 3.2, 2.4, 1.6, 0.8 and 0 cents, each rounded to the nearest")
 	require.NotContains(t, w.findings(), "late_refused")
 }
 

@@ -44,3 +44,37 @@ func TestNoAnswerProvesThatALostOneTookNothing(t *testing.T) {
 		})
 	}
 }
+
+// Only two empty summaries, an hour apart, prove that nothing was taken, and only where nobody else sends.
+func TestTwoEmptySummariesAnHourApartProveIt(t *testing.T) {
+	t.Parallel()
+	for name, frozen := range map[string]bool{"ours alone": false, "another sender": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{})
+			w.over("acme", 40)
+			fault := w.sim.Faults().Inject(post(stripesim.FailAndKeep(500), 0))
+			w.hour()
+			fault.Remove()
+			require.NoError(t, w.sim.Advance(t.Context(), w.sim.Now().Add(24*time.Hour)))
+			if frozen {
+				w.exec("UPDATE weir.customers SET frozen = 'a foreign amount'")
+			}
+			look := func(wait time.Duration) string {
+				require.NoError(t, w.sim.Advance(t.Context(), w.sim.Now().Add(wait)))
+				w.patience()
+				require.NoError(t, w.b.Reconcile(t.Context()))
+				return w.states()
+			}
+			require.Equal(t, "unknown", look(0), "the first")
+			require.Equal(t, "unknown", look(0), "it is not looked at again so soon")
+			require.Equal(t, "unknown", look(59*time.Minute))
+			require.EqualValues(t, 1, w.number("SELECT zero_reads FROM weir.reports"))
+			if want := "unknown replaced, stored"; !frozen {
+				require.Equal(t, want, look(time.Minute))
+			} else {
+				require.Equal(t, "unknown", look(time.Minute))
+			}
+		})
+	}
+}
