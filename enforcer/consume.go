@@ -84,16 +84,19 @@ func (e *Enforcer) alarmed(c *counter, after uint64) bool {
 	return true
 }
 
+// consume is a call that quick did not answer: from what is left wherever it lies, from what is remembered, or the long
+// way.
 func (e *Enforcer) consume(ctx context.Context, s *slot, units int64) (Decision, error) {
 	c := s.cur.Load()
 	if c != nil && units > 0 && units < maxLeft && e.clock.now() < c.end.Load() {
-		v := c.view.Load()
-		if !v.strict && c.take(e, units) {
-			return v.decide(c.total()), nil
-		}
-		if x := c.refused(units, e.clock.mono.Load()); x != nil && v.inPlan && !v.strict && e.running.Load() {
-			c.shut()
-			return e.refuse(c, consumes(units), x), nil
+		if v := c.view.Load(); v.leased() {
+			if c.take(e, units) {
+				return v.decide(c.total()), nil
+			}
+			if x := c.refused(units, e.clock.mono.Load()); x != nil && e.running.Load() {
+				c.shut()
+				return e.refuse(c, consumes(units), x), nil
+			}
 		}
 	}
 	if units < 0 {
@@ -191,8 +194,7 @@ func (m *Meter) alarmed(c *counter, after uint64) bool {
 	return m.e.alarmed(c, after) || m.takeSlow(1)
 }
 
-// takeMany is Take for more than one unit: an add could take what there is and leave the call short. So it is where cells
-// are set aside.
+// takeMany is Take for more than one unit, of which an add could take a part, and for any where cells are set aside.
 func (m *Meter) takeMany(c *counter, units int64) bool {
 	if uint64(units-1) >= maxLeft-1 {
 		return m.takeSlow(units)

@@ -51,8 +51,8 @@ const counterSize = 128
 
 const _ = uint(counterSize - unsafe.Sizeof(counter{}))
 
-// never is the until of a counter that the fast path leaves alone: the database decides, or a clock is read at every
-// call.
+// never is the until of a counter that the fast path leaves alone: the database decides, a clock is read at every call, or
+// there is nothing to spend.
 const never = math.MinInt64
 
 // refusal is remembered until something changes, for a second at most.
@@ -114,7 +114,7 @@ func (c *counter) reaches(end int64) {
 // writes nothing. A gate that is wrongly open costs a detour and nothing else. The caller holds mu.
 func (c *counter) gate() {
 	until, v := c.end.Load(), c.view.Load()
-	if v.watched || v.strict || (c.refusal.Load() != nil && c.left() == 0) {
+	if v.watched || !v.leased() || (c.refusal.Load() != nil && c.left() == 0) {
 		until = never
 	}
 	if h := c.cells(); h != nil { // found behind the shut gate of the line

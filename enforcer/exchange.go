@@ -213,7 +213,7 @@ func (ex *exchange) apply(e *Enforcer, a usage.LeaseAnswer) (owes, changed bool)
 // remember keeps a refusal and shuts the fast path behind it. The caller holds mu.
 func (c *counter) remember(r *refusal) {
 	v := c.view.Load()
-	r.firm = v.inPlan && !v.strict && !v.terms.Shadow && !v.watched
+	r.firm = v.leased() && !v.terms.Shadow && !v.watched
 	c.refusal.Store(r)
 	c.gate()
 }

@@ -28,8 +28,7 @@ func liveBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Two counters to an
-// account, its name, the maps and the next period's key included; the journal's 64 bytes are not.
+// An account's record, its name, the maps and the next period's key included; the journal's 64 bytes are not.
 func TestPerfMemoryPerLiveCounter(t *testing.T) {
 	const accounts = 400
 	e := start(t, schematest.Pool(t), enforcer.Config{Plans: catalog(t, perfPlans), MaxWait: 10 * time.Second, Logger: slog.New(slog.DiscardHandler)})

@@ -2,7 +2,8 @@ package enforcer
 
 import "sync/atomic"
 
-// rare is what few counters need at a time: those that several cores spend from, and those that callers wait for or reserve from.
+// rare is what few counters need at a time: those that several cores spend from, and those that callers wait for or
+// reserve from. It is read without the counter's mu: one that was dropped meanwhile has no cells, as the counter had none.
 type rare struct {
 	cells atomic.Pointer[cells] // set once
 
@@ -63,10 +64,13 @@ func (c *counter) promised() int32 {
 	return 0
 }
 
-// disperse drops the rare part once nothing of it is in use: who looks at an older one finds it empty too. The caller
-// holds mu.
+// disperse drops the rare part once nothing of it is in use. The caller holds mu.
 func (c *counter) disperse() {
-	if x := c.rare.Load(); x != nil && x.cells.Load() == nil && x.held == 0 && x.promised == 0 && x.crowd.calls == 0 && len(x.crowd.queue) == 0 {
+	if x := c.rare.Load(); x != nil && x.isIdle() {
 		c.rare.Store(nil)
 	}
+}
+
+func (x *rare) isIdle() bool {
+	return x.cells.Load() == nil && x.held == 0 && x.promised == 0 && x.crowd.calls == 0 && len(x.crowd.queue) == 0
 }

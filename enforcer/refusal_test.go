@@ -158,3 +158,30 @@ func TestARateNeedsAPlanThatIsKnown(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Unavailable, d.Reason)
 }
+
+// What lies in a word whose plan has changed is spent by nobody: the plan lacks the feature, or leaves it to the database.
+func TestUnitsUnderTermsWithoutALeaseAreNotSpent(t *testing.T) {
+	t.Parallel()
+	for _, other := range []conditions{{terms: &Terms{}, inPlan: false}, {terms: &Terms{}, inPlan: true, strict: true}} {
+		for _, cells := range []bool{false, true} {
+			e, c := bare(t, usualCells, 1<<30)
+			m := &Meter{e: e, clock: e.clock, slot: c.slot}
+			if !cells {
+				c.mu.Lock()
+				c.rare.Store(nil)
+				c.gate()
+				c.mu.Unlock()
+			}
+			require.True(t, m.Take(1))
+			c.view.Store(&view{conditions: &other})
+			c.forget()
+			require.False(t, m.Take(1))
+			require.False(t, m.Take(2))
+			v, _ := e.quick(c.slot, 1)
+			require.Nil(t, v)
+			_, err := e.consume(t.Context(), c.slot, 1)
+			require.ErrorIs(t, err, ErrUnavailable, "the long way, which a stopped enforcer has not")
+			require.EqualValues(t, 1, c.total())
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // between runs something once, after the database has answered a query and before the asker has seen the answer.
 type between struct {
 	query string
-	run   func()
+	run   atomic.Pointer[func()]
 }
 
 func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
@@ -26,10 +27,10 @@ func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQ
 }
 
 func (b *between) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
-	if sql, _ := ctx.Value(b).(string); b.run != nil && strings.Contains(sql, b.query) {
-		run := b.run
-		b.run = nil
-		run()
+	if sql, _ := ctx.Value(b).(string); strings.Contains(sql, b.query) {
+		if run := b.run.Swap(nil); run != nil {
+			(*run)()
+		}
 	}
 }
 
@@ -63,7 +64,7 @@ func TestAReopenedPeriodBeginsAtWhatItsCounterStoredMeanwhile(t *testing.T) {
 		s.cur.CompareAndSwap(c, nil)
 		e.outdate(a)
 		a.mu.Unlock()
-		hook.run = func() {
+		meanwhile := func() {
 			<-e.flushing
 			require.NoError(t, e.Flush(t.Context()))
 			require.Eventually(t, func() bool {
@@ -73,13 +74,14 @@ func TestAReopenedPeriodBeginsAtWhatItsCounterStoredMeanwhile(t *testing.T) {
 			}, 5*time.Second, time.Millisecond)
 			require.NoError(t, e.Flush(t.Context())) // nothing of the counter is left to store
 		}
+		hook.run.Store(&meanwhile)
 		if how == "change" {
 			require.NoError(t, e.reload(t.Context(), []*account{a}))
 		}
 		d, err := e.Consume(t.Context(), "acme", "events", 1)
 		require.NoError(t, err)
 		require.True(t, d.Allowed)
-		require.Nil(t, hook.run)
+		require.Nil(t, hook.run.Load())
 		require.NoError(t, e.Flush(t.Context()))
 		var stored int64
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT weir.stored($1)", c.key()).Scan(&stored))

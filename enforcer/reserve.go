@@ -69,7 +69,7 @@ func (e *Enforcer) Reserve(ctx context.Context, account, feature string, units i
 }
 
 func (e *Enforcer) hold(ctx context.Context, s *slot, units int64) (*counter, Decision) {
-	if c := s.cur.Load(); c != nil && e.clock.now() < c.end.Load() && c.reserve(units) {
+	if c := s.cur.Load(); c != nil && e.clock.now() < c.end.Load() && c.view.Load().inPlan && c.reserve(units) {
 		return c, c.view.Load().decide(c.total())
 	}
 	c, d, _ := e.slow(ctx, s, request{need: units, hold: units}) // errors are of strict calls alone

@@ -63,7 +63,7 @@ func TestWhateverHappensToACounterItsCallsAreCountedOnce(t *testing.T) {
 					if rng.IntN(4) == 0 {
 						n += rng.Int64N(20)
 					}
-					ok := false
+					var ok bool
 					switch rng.IntN(50) {
 					case 0:
 						r, err := e.Reserve(t.Context(), "acme", "events", n)

@@ -118,6 +118,9 @@ func (v *view) with(f usage.Figures) *view {
 	return &view{v.conditions, n}
 }
 
+// leased reports whether calls are answered from a lease: the plan has the feature, and leaves no call to the database.
+func (c *conditions) leased() bool { return c.inPlan && !c.strict }
+
 // learn takes newer figures into the view, and never undoes terms that another goroutine has just stored.
 func (c *counter) learn(f usage.Figures) {
 	for {
