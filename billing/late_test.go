@@ -308,3 +308,32 @@ func TestWhatCannotBeAnItemIsHeld(t *testing.T) {
 	require.Error(t, w.b.LateRelease(t.Context(), id, "invoice_item", "ann", "the wrong way round"))
 	require.Equal(t, "held credit_note", w.text("SELECT state || ' ' || policy FROM weir.late WHERE id = $1", id))
 }
+
+// Late usage goes on a draft of its own currency, and what may be on one already is not taken back here.
+func TestWhichDraftLateUsageGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{file: replace(planFile, "prices: [pro_monthly]", "prices: [pro_monthly]\n    late: invoice_item")})
+	customer, key := w.over("acme", 40)
+	w.toEnd()
+	w.lateBy(key, 7)
+	w.invoice("in_eur", "manual", customer, w.text("SELECT max(subscription) FROM weir.segments"))
+	w.exec("UPDATE weir.invoices SET status = 'draft', currency = 'eur' WHERE invoice = 'in_eur'")
+	w.sim.Faults().Inject(stripesim.Match{Method: "POST", Path: "/v1/invoiceitems", Count: 1}, stripesim.DropAnswer())
+	require.Error(t, w.b.Late(t.Context()), "its answer is lost")
+	_, err := w.b.Adjust(t.Context(), "acme", "events", start.AddDate(0, 1, 0).Add(-time.Minute), -7, "tester", "a refund")
+	require.NoError(t, err)
+	w.work()
+	require.Equal(t, "stored 7, stored -7", w.text("SELECT string_agg(state || ' ' || units, ', ' ORDER BY id) FROM weir.late"), "it may be there: a credit takes it back")
+	w.patience()
+	require.NoError(t, w.b.Late(t.Context()))
+	require.Equal(t, "sent, credited", w.text("SELECT string_agg(state, ', ' ORDER BY id) FROM weir.late"))
+	require.Equal(t, "NULL", w.text("SELECT invoice FROM weir.late WHERE units = 7"), "the next invoice takes it")
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.late WHERE object LIKE 'ii_%'"))
+	items := w.api.InvoiceItems.List(&stripe.InvoiceItemListParams{Customer: stripe.String(customer)})
+	n := 0
+	for items.Next() {
+		n++
+	}
+	require.NoError(t, items.Err())
+	require.Equal(t, 1, n)
+}
