@@ -158,11 +158,14 @@ func (a *ClearFinding) check(*Biller) error { return nil }
 
 // find looks whom it is about.
 func (a *ClearFinding) find(ctx context.Context, tx pgx.Tx) error {
-	f, err := readFinding(ctx, tx, a.ID)
+	err := tx.QueryRow(ctx, `SELECT coalesce(a.account, '') FROM weir.findings f LEFT JOIN weir.accounts a ON a.id = f.account_id
+		WHERE f.id = $1 AND f.cleared_at IS NULL`, a.ID).Scan(&a.account)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = usage.ErrNotFound
+	}
 	if err != nil {
 		return fmt.Errorf("clear finding %d: %w", a.ID, err)
 	}
-	a.account = f.Account
 	return nil
 }
 

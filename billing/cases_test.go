@@ -13,6 +13,7 @@ import (
 	"github.com/stripe/stripe-go/v79"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/internal/stripesim"
 	"github.com/weirhq/weir/usage"
 )
@@ -225,14 +226,13 @@ func TestAccrualsFollowCorrections(t *testing.T) {
 	require.NoError(t, err)
 	w.node.use("acme", 3)
 	w.fold()
-	accruals := func(month time.Time) billing.CloseAccrual {
-		r, err := w.b.CloseReport(t.Context(), month)
-		require.NoError(t, err)
+	accruals := func(month time.Time) books.CloseAccrual {
+		r := w.closeReport(month)
 		require.Len(t, r.Accruals, 1)
 		return r.Accruals[0]
 	}
-	require.Equal(t, billing.CloseAccrual{Account: "acme", Feature: "events", Units: 1_025, Overage: 25}, accruals(at("2026-01-15T00:00:00Z")))
-	require.Equal(t, billing.CloseAccrual{Account: "acme", Feature: "events", Units: -2, Overage: -2}, accruals(at("2026-02-15T00:00:00Z")))
+	require.Equal(t, books.CloseAccrual{Account: "acme", Feature: "events", Units: 1_025, Overage: 25}, accruals(at("2026-01-15T00:00:00Z")))
+	require.Equal(t, books.CloseAccrual{Account: "acme", Feature: "events", Units: -2, Overage: -2}, accruals(at("2026-02-15T00:00:00Z")))
 	require.EqualValues(t, 23, w.number("SELECT overage FROM weir.totals WHERE used > 0"), "both months together")
 }
 

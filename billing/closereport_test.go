@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/books"
 )
 
 // A ledger with one planted fault of each kind: found, and named.
@@ -28,8 +30,7 @@ func TestCloseReportNamesEachPlantedFault(t *testing.T) {
 	w.work()
 	require.Equal(t, book{Overage: 45, Invoiced: 38, Late: 7}, w.book(key))
 	month := start.AddDate(0, 1, 0)
-	r, err := w.b.CloseReport(t.Context(), month)
-	require.NoError(t, err)
+	r := w.closeReport(month)
 	require.True(t, r.OK(), "%v", r.Breaks)
 	require.Len(t, r.Rows, 2)
 
@@ -56,8 +57,7 @@ func TestCloseReportNamesEachPlantedFault(t *testing.T) {
 	} {
 		// Planted by somebody who may switch triggers off, in a copy that is mended afterwards.
 		w.planted(sql, key, func() {
-			r, err := w.b.CloseReport(t.Context(), month)
-			require.NoError(t, err)
+			r := w.closeReport(month)
 			require.False(t, r.OK(), kind)
 			found := map[string]bool{}
 			for _, b := range r.Breaks {
@@ -67,14 +67,13 @@ func TestCloseReportNamesEachPlantedFault(t *testing.T) {
 			}
 			require.True(t, found[kind], "%s: found %v", kind, r.Breaks)
 			var sheet bytes.Buffer
-			breaks, err := w.b.WriteCloseCSV(t.Context(), month, &sheet, nil)
+			breaks, err := books.WriteCloseCSV(t.Context(), w.db, month, w.sim.Now(), &sheet, nil)
 			require.NoError(t, err)
 			require.Len(t, r.Breaks, breaks, kind)
 			require.Contains(t, sheet.String(), kind+" ")
 		})
 	}
-	r, err = w.b.CloseReport(t.Context(), month)
-	require.NoError(t, err)
+	r = w.closeReport(month)
 	require.True(t, r.OK(), "%v", r.Breaks)
 }
 
@@ -111,8 +110,7 @@ func TestCloseReportInEveryForm(t *testing.T) {
 	w.over("=HYPERLINK(1)", 40)
 	w.toEnd()
 	w.finish()
-	r, err := w.b.CloseReport(t.Context(), start.AddDate(0, 1, 0))
-	require.NoError(t, err)
+	r := w.closeReport(start.AddDate(0, 1, 0))
 	var table, js, sheet bytes.Buffer
 	require.NoError(t, r.WriteTable(&table))
 	require.Contains(t, table.String(), "2026-02")
@@ -125,15 +123,14 @@ func TestCloseReportInEveryForm(t *testing.T) {
 	require.NoError(t, json.Unmarshal(js.Bytes(), &back))
 	require.EqualValues(t, 40, back.Total.Invoiced)
 	require.Equal(t, "=HYPERLINK(1)", back.Rows[0].Account)
-	breaks, err := w.b.WriteCloseCSV(t.Context(), start.AddDate(0, 1, 0), &sheet, nil)
+	breaks, err := books.WriteCloseCSV(t.Context(), w.db, start.AddDate(0, 1, 0), w.sim.Now(), &sheet, nil)
 	require.NoError(t, err)
 	require.Zero(t, breaks)
 	rows, err := csv.NewReader(&sheet).ReadAll()
 	require.NoError(t, err)
 	require.Equal(t, "'=HYPERLINK(1)", rows[1][0], "a spreadsheet computes nothing")
 	require.Equal(t, "40", rows[1][5])
-	january, err := w.b.CloseReport(t.Context(), start)
-	require.NoError(t, err)
+	january := w.closeReport(start)
 	require.Len(t, january.Accruals, 1)
 	require.EqualValues(t, 40, january.Accruals[0].Overage, "what the month used, for accruals")
 	require.Empty(t, january.Rows)

@@ -114,8 +114,7 @@ func TestCase06YearlyPriceWithMonthlyAllowance(t *testing.T) {
 	require.EqualValues(t, 130, w.billed(customer))
 	require.Equal(t, book{Overage: 100, Invoiced: 100}, w.book(first), "a line's quantity goes to the window's periods oldest first")
 	require.Equal(t, book{Overage: 30, Invoiced: 30}, w.book(second))
-	r, err := w.b.CloseReport(t.Context(), at("2026-02-01T00:00:00Z"))
-	require.NoError(t, err)
+	r := w.closeReport(at("2026-02-01T00:00:00Z"))
 	require.Empty(t, r.Breaks)
 }
 
@@ -152,8 +151,7 @@ func TestCase41bResettingTheAnchorMintsNoSecondAllowance(t *testing.T) {
 	require.Equal(t, "0, 10, 10, 10", w.text(`SELECT string_agg(t.overage::text, ', ' ORDER BY p.starts) FROM weir.totals t JOIN weir.keys k ON k.key = t.key
 		JOIN weir.periods p ON p.id = k.period_id WHERE p.starts <= $1`, w.sim.Now()), "one allowance")
 	require.Equal(t, "1000 10", w.text("SELECT free || ' ' || overage FROM weir.totals WHERE key = $1", key))
-	r, err := w.b.CloseReport(t.Context(), start)
-	require.NoError(t, err)
+	r := w.closeReport(start)
 	require.Empty(t, r.Breaks)
 	require.EqualValues(t, 20, r.Total.Invoiced+r.Total.Late, "a reset's invoice is final at once: what was not reported before it is late")
 	require.EqualValues(t, 20, w.billed(customer)+r.Total.Late)

@@ -215,8 +215,7 @@ func TestUnitsOfACutPeriodThatComeLateUseTheOneAllowance(t *testing.T) {
 	w.node.use("acme", 150)
 	w.fold()
 	require.Equal(t, "800 1000 50", w.text(free, key))
-	r, err := w.b.CloseReport(t.Context(), start)
-	require.NoError(t, err)
+	r := w.closeReport(start)
 	require.Empty(t, r.Breaks)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stripe/stripe-go/v79/client"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/internal/pgtest"
 	"github.com/weirhq/weir/internal/schema"
 	"github.com/weirhq/weir/internal/stripesim"
@@ -448,4 +449,12 @@ func at(text string) time.Time {
 		panic(fmt.Sprintf("time %q: %v", text, err))
 	}
 	return t
+}
+
+// closeReport reads the books of a month.
+func (w *world) closeReport(month time.Time) *books.CloseReport {
+	w.Helper()
+	r, err := books.ReadCloseReport(w.Context(), w.db, month, w.sim.Now())
+	require.NoError(w, err)
+	return r
 }

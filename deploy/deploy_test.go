@@ -24,7 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/enforcer"
 	"github.com/weirhq/weir/internal/edge/api"
 	"github.com/weirhq/weir/internal/metrics"
@@ -150,7 +150,7 @@ func workerPage(t *testing.T) string {
 	page, err := metrics.NewHTTP(metrics.New(func(context.Context) (metrics.State, error) {
 		return metrics.State{
 			Usage:   usage.Health{Overshoots: map[string]int64{"x": 1}},
-			Billing: billing.Health{AtRisk: 1, Findings: map[string]int64{"x": 1}},
+			Billing: books.Health{AtRisk: 1, Findings: map[string]int64{"x": 1}},
 			Jobs:    []jobs.Load{{Kind: "x", State: "available"}},
 		}, nil
 	}, slog.New(slog.DiscardHandler)))

@@ -3,7 +3,7 @@ package web
 import (
 	"time"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 )
 
 // The charts are drawn in fixed coordinates and stretched by the page.
@@ -22,7 +22,7 @@ type bar struct {
 }
 
 // barOf draws used units against the allowance. An unlimited one has no share to show.
-func barOf(l *billing.StatementLine) bar {
+func barOf(l *books.StatementLine) bar {
 	if l.Included == nil {
 		return bar{Mark: -1}
 	}
@@ -61,13 +61,13 @@ type chart struct {
 }
 
 // chartOf draws every day of a period, days to come included.
-func chartOf(l *billing.StatementLine, now time.Time) chart {
+func chartOf(l *books.StatementLine, now time.Time) chart {
 	first, last := dayOf(l.Starts), dayOf(l.Ends.Add(-time.Microsecond))
 	n := int64(last.Sub(first)/(24*time.Hour)) + 1
 	if n > maxBars {
 		first, n = last.AddDate(0, 0, 1-maxBars), maxBars
 	}
-	used := make(map[time.Time]billing.StatementDay, len(l.Days))
+	used := make(map[time.Time]books.StatementDay, len(l.Days))
 	top := int64(1)
 	for _, d := range l.Days {
 		used[dayOf(d.Day)] = d

@@ -7,7 +7,7 @@ import (
 
 	"github.com/shopspring/decimal"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 )
 
 // usageJSON is an account's usage for those who show it themselves. Counts are units; amounts are decimals in whole
@@ -84,7 +84,7 @@ type pastJSON struct {
 }
 
 type bookJSON struct {
-	billing.CloseNumbers
+	books.CloseNumbers
 	Final bool `json:"final"`
 }
 
@@ -116,7 +116,7 @@ func (b builder) json() usageJSON {
 	return out
 }
 
-func (b builder) featureJSON(l *billing.StatementLine) featureJSON {
+func (b builder) featureJSON(l *books.StatementLine) featureJSON {
 	name, u := b.names(l.Feature)
 	f := featureJSON{
 		Feature: l.Feature, Name: name, Unit: u.one, Starts: l.Starts, ResetsAt: l.Ends, Used: l.Used, Included: l.Included, Overage: l.Overage,
@@ -146,7 +146,7 @@ func (b builder) featureJSON(l *billing.StatementLine) featureJSON {
 	return f
 }
 
-func (b builder) pastJSON(l *billing.StatementLine) pastJSON {
+func (b builder) pastJSON(l *books.StatementLine) pastJSON {
 	p := pastJSON{
 		Feature: l.Feature, Plan: l.Plan, Starts: l.Starts, Ends: l.Ends, State: l.State, Used: l.Used, Included: l.Included, Overage: l.Overage,
 		Amount: b.amount(l, l.Billable), Invoices: []invoiceJSON{}, Days: daysJSON(l),
@@ -161,7 +161,7 @@ func (b builder) pastJSON(l *billing.StatementLine) pastJSON {
 }
 
 // amount is what units of a line cost; null without a price.
-func (b builder) amount(l *billing.StatementLine, units int64) *amount {
+func (b builder) amount(l *books.StatementLine, units int64) *amount {
 	c, ok := b.currency(l)
 	if !ok || !l.UnitAmount.Valid || l.OnExceeded != "bill_overage" && units == 0 {
 		return nil
@@ -177,7 +177,7 @@ func minor(code string, n decimal.Decimal) *amount {
 	return &amount{c.plain(n), c.code}
 }
 
-func daysJSON(l *billing.StatementLine) []dayJSON {
+func daysJSON(l *books.StatementLine) []dayJSON {
 	out := make([]dayJSON, 0, len(l.Days))
 	for _, d := range l.Days {
 		out = append(out, dayJSON{d.Day.UTC().Format(time.DateOnly), d.Used, d.Overage})

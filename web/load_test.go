@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 )
 
 func listen(t *testing.T, s *http.Server) string {
@@ -85,10 +85,10 @@ func TestAPageOfAHundredThousandAccounts(t *testing.T) {
 	tx, err := w.db.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	queries := billing.StatementQueries()
+	queries := books.StatementQueries()
 	_, err = tx.Exec(t.Context(), queries[0])
 	require.NoError(t, err)
-	args := [][]any{{"account 77", noon, billing.StatementPeriods}, {"account 77", noon}, {[]int64{1, 2, 3}}, {[]int64{1, 2, 3}}}
+	args := [][]any{{"account 77", noon, books.StatementPeriods}, {"account 77", noon}, {[]int64{1, 2, 3}}, {[]int64{1, 2, 3}}}
 	for i, sql := range queries[1:] {
 		rows, err := tx.Query(t.Context(), "EXPLAIN "+sql, args[i]...)
 		require.NoError(t, err)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/shopspring/decimal"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 )
 
 const (
@@ -23,7 +23,7 @@ type pace struct {
 }
 
 // paceOf is the pace of the last days; ok is false while there is too little to tell by.
-func paceOf(l *billing.StatementLine, now time.Time) (p pace, ok bool) {
+func paceOf(l *books.StatementLine, now time.Time) (p pace, ok bool) {
 	today := now.UTC().Truncate(24 * time.Hour)
 	from := today.AddDate(0, 0, 1-paceDays)
 	if from.Before(l.Starts) {
@@ -65,7 +65,7 @@ func paceOf(l *billing.StatementLine, now time.Time) (p pace, ok bool) {
 }
 
 // ceiling is the most that may be admitted in a period, -1 when nothing bounds it.
-func ceiling(l *billing.StatementLine) int64 {
+func ceiling(l *books.StatementLine) int64 {
 	if l.Included == nil {
 		return -1
 	}
@@ -79,7 +79,7 @@ func ceiling(l *billing.StatementLine) int64 {
 }
 
 // overageBound is the lower of maximum and spending cap, -1 when there is neither.
-func overageBound(l *billing.StatementLine) int64 {
+func overageBound(l *books.StatementLine) int64 {
 	switch {
 	case l.SpendingCap != nil && (l.Maximum == nil || *l.SpendingCap < *l.Maximum):
 		return *l.SpendingCap
@@ -90,6 +90,6 @@ func overageBound(l *billing.StatementLine) int64 {
 }
 
 // capped reports whether the customer's own cap is what bounds the overage.
-func capped(l *billing.StatementLine) bool {
+func capped(l *books.StatementLine) bool {
 	return l.SpendingCap != nil && (l.Maximum == nil || *l.SpendingCap < *l.Maximum)
 }

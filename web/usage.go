@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/web/link"
@@ -53,7 +53,7 @@ func (p *Pages) statement(ctx context.Context, account string) (builder, error) 
 	if err != nil {
 		return builder{}, err
 	}
-	s, err := billing.ReadStatement(ctx, p.cfg.DB, account, p.cfg.Clock.Now())
+	s, err := books.ReadStatement(ctx, p.cfg.DB, account, p.cfg.Clock.Now())
 	if err != nil {
 		return builder{}, err
 	}

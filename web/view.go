@@ -7,7 +7,7 @@ import (
 
 	"github.com/shopspring/decimal"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -84,7 +84,7 @@ type invoiceView struct{ Text, URL, Name string }
 
 // builder makes views of one statement.
 type builder struct {
-	s   *billing.Statement
+	s   *books.Statement
 	cat *plans.Catalog
 }
 
@@ -117,7 +117,7 @@ func (b builder) page() page {
 }
 
 // currency is the one of a line's metered item, else the plan file's.
-func (b builder) currency(l *billing.StatementLine) (currency, bool) {
+func (b builder) currency(l *books.StatementLine) (currency, bool) {
 	if l != nil && l.Currency != "" {
 		return currencyOf(l.Currency)
 	}
@@ -137,7 +137,7 @@ func (b builder) names(feature string) (name string, u unit) {
 	return f.DisplayName, unitOf(f)
 }
 
-func (b builder) feature(l *billing.StatementLine, i int) featureView {
+func (b builder) feature(l *books.StatementLine, i int) featureView {
 	name, u := b.names(l.Feature)
 	v := featureView{ID: "f" + strconv.Itoa(i), Name: name, Used: count(l.Used), Bar: barOf(l), Chart: chartOf(l, b.s.AsOf)}
 	v.Level, v.Status = level(l)
@@ -173,7 +173,7 @@ func (b builder) feature(l *billing.StatementLine, i int) featureView {
 }
 
 // level judges a line: its colour, and the same in words.
-func level(l *billing.StatementLine) (class, words string) {
+func level(l *books.StatementLine) (class, words string) {
 	if !l.InPlan {
 		return "full", "No longer in your plan"
 	}
@@ -205,7 +205,7 @@ func level(l *billing.StatementLine) (class, words string) {
 	return "ok", "Within your plan"
 }
 
-func (b builder) facts(l *billing.StatementLine, u unit) []fact {
+func (b builder) facts(l *books.StatementLine, u unit) []fact {
 	out := []fact{{Name: "Used", Value: count(l.Used), More: u.many}}
 	if l.Included == nil {
 		out = append(out, fact{"Included", "Unlimited", ""}, fact{"Remaining", "Unlimited", ""})
@@ -227,7 +227,7 @@ func (b builder) facts(l *billing.StatementLine, u unit) []fact {
 }
 
 // rule says what happens at 100 %.
-func (b builder) rule(l *billing.StatementLine, u unit) string {
+func (b builder) rule(l *books.StatementLine, u unit) string {
 	if !l.InPlan {
 		return "Your plan no longer contains this: further calls are refused."
 	}
@@ -264,7 +264,7 @@ func (b builder) rule(l *billing.StatementLine, u unit) string {
 	return rule + "."
 }
 
-func (b builder) pace(l *billing.StatementLine, u unit) string {
+func (b builder) pace(l *books.StatementLine, u unit) string {
 	p, ok := paceOf(l, b.s.AsOf)
 	if !ok {
 		return "There is too little use yet to tell where this period leads."
@@ -299,7 +299,7 @@ func (b builder) pace(l *billing.StatementLine, u unit) string {
 }
 
 // cap is the form of a feature whose overage costs money.
-func (b builder) cap(l *billing.StatementLine) *capForm {
+func (b builder) cap(l *books.StatementLine) *capForm {
 	c, ok := b.currency(l)
 	if !ok || l.OnExceeded != "bill_overage" || !l.InPlan || l.Included == nil || !l.UnitAmount.Valid || !l.UnitAmount.Decimal.IsPositive() || l.Key == 0 {
 		return nil
@@ -314,7 +314,7 @@ func (b builder) cap(l *billing.StatementLine) *capForm {
 	return f
 }
 
-func (b builder) past(l *billing.StatementLine) pastView {
+func (b builder) past(l *books.StatementLine) pastView {
 	name, u := b.names(l.Feature)
 	v := pastView{Period: span(l.Starts, l.Ends), Feature: name, Used: count(l.Used), Included: "unlimited", Overage: count(l.Overage), State: pastState(l)}
 	if l.Included != nil {
@@ -353,7 +353,7 @@ func (b builder) past(l *billing.StatementLine) pastView {
 	return v
 }
 
-func invoiceOf(i billing.StatementInvoice, u unit) invoiceView {
+func invoiceOf(i books.StatementInvoice, u unit) invoiceView {
 	v := invoiceView{Name: "Invoice", URL: webURL(i.URL)}
 	if i.Number != "" {
 		v.Name = "Invoice " + i.Number
@@ -368,7 +368,7 @@ func invoiceOf(i billing.StatementInvoice, u unit) invoiceView {
 	return v
 }
 
-func pastState(l *billing.StatementLine) string {
+func pastState(l *books.StatementLine) string {
 	switch {
 	case l.Book != nil && l.Book.Final && l.Overage == 0:
 		return "Closed, nothing to bill"

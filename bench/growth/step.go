@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -83,7 +84,7 @@ func pages(ctx context.Context, pool *pgxpool.Pool, n int) (median, p99 time.Dur
 	for range 300 {
 		account := fmt.Sprintf("account-%08d", rng.IntN(n))
 		t, err := timed(func() error {
-			_, err := billing.ReadStatement(ctx, pool, account, time.Now())
+			_, err := books.ReadStatement(ctx, pool, account, time.Now())
 			return err
 		})
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 )
 
 func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
@@ -137,9 +138,9 @@ func (r *closeReportCmd) Run(c *call) error {
 // write prints the books and returns how many places do not agree.
 func (r *closeReportCmd) write(c *call, d *desk, month time.Time) (int, error) {
 	if r.Format == "csv" && !c.JSON {
-		return d.biller.WriteCloseCSV(c.ctx, month, c.out, nil)
+		return books.WriteCloseCSV(c.ctx, d.pool, month, d.clock.Now(), c.out, nil)
 	}
-	report, err := d.biller.CloseReport(c.ctx, month)
+	report, err := books.ReadCloseReport(c.ctx, d.pool, month, d.clock.Now())
 	if err != nil {
 		return 0, err
 	}

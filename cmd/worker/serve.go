@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	runner "github.com/oklog/run"
 
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/internal/metrics"
 	"github.com/weirhq/weir/internal/settings"
 	"github.com/weirhq/weir/internal/tracing"
@@ -123,7 +124,7 @@ func (o *office) state(ctx context.Context) (metrics.State, error) {
 	var s metrics.State
 	var errs [3]error
 	s.Usage, errs[0] = usage.ReadHealth(ctx, o.pool, o.clock.Now())
-	s.Billing, errs[1] = o.biller.Health(ctx)
+	s.Billing, errs[1] = books.ReadHealth(ctx, o.pool, o.clock.Now())
 	s.Jobs, errs[2] = jobs.Loads(ctx, o.pool)
 	return s, errors.Join(errs[:]...)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -66,7 +67,7 @@ func (e *examination) key(ctx context.Context) bool {
 		mode = "live mode"
 	}
 	if e.biller != nil {
-		h, err := e.biller.Health(ctx)
+		h, err := books.ReadHealth(ctx, e.pool, e.now)
 		if err == nil && h.Live != nil && *h.Live != c.Live() {
 			e.wrong("stripe key", "use the key of the other mode, or another database", "the key is of %s, and this database belongs to the other mode", mode)
 			return false

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/jobs"
 	"github.com/weirhq/weir/usage"
 )
@@ -28,7 +28,7 @@ func (e *examination) work(ctx context.Context) {
 	}
 	e.worker(ctx, &u)
 	e.nodes(ctx, &u)
-	h, err := e.biller.Health(ctx)
+	h, err := books.ReadHealth(ctx, e.pool, e.now)
 	if err != nil {
 		e.wrong("reports", "look at the database's log", "%v", err)
 		return
@@ -110,7 +110,7 @@ func (e *examination) nodes(ctx context.Context, u *usage.Health) {
 	}
 }
 
-func (e *examination) reports(h *billing.Health) {
+func (e *examination) reports(h *books.Health) {
 	causes := map[string]string{
 		"unauthorized": "set a valid STRIPE_API_KEY; sending goes on by itself", "clock": "set the database's clock; sending goes on by itself",
 		"restored": "let the worker compare every open window, or say `worker restored --go-on --reason TEXT` after looking into it",
@@ -152,7 +152,7 @@ func (e *examination) mappings(ctx context.Context) {
 }
 
 // findings adds up what waits for a person.
-func (e *examination) findings(h *billing.Health) {
+func (e *examination) findings(h *books.Health) {
 	if len(h.Findings) == 0 {
 		e.ok("findings", "nothing waits for a person")
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/jobs"
 	"github.com/weirhq/weir/usage"
 )
@@ -20,7 +20,7 @@ import (
 // State is what is shown.
 type State struct {
 	Usage   usage.Health
-	Billing billing.Health
+	Billing books.Health
 	Jobs    []jobs.Load
 }
 
@@ -99,7 +99,7 @@ func collectUsage(out chan<- prometheus.Metric, u *usage.Health) {
 	}
 }
 
-func collectBilling(out chan<- prometheus.Metric, b *billing.Health) {
+func collectBilling(out chan<- prometheus.Metric, b *books.Health) {
 	for _, state := range []string{"stored", "unknown", "rejected"} {
 		gauge(out, "weir_reports", "Reports to Stripe that are not settled.", float64(b.Reports[state]), "state", state)
 	}

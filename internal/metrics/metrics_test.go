@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/internal/metrics"
 	"github.com/weirhq/weir/jobs"
 	"github.com/weirhq/weir/usage"
@@ -26,7 +26,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func full() metrics.State {
 	return metrics.State{
 		Usage: usage.Health{Inbox: 3, InboxAge: 2 * time.Second, Nodes: map[string]int64{"live": 2}, Overshoots: map[string]int64{"frozen": 4}},
-		Billing: billing.Health{
+		Billing: books.Health{
 			Reports: map[string]int64{"unknown": 5}, Findings: map[string]int64{"item_missing": 6}, Stops: map[string]int64{"clock": 1}, AtRisk: 1, Deadline: -time.Minute,
 		},
 		Jobs: []jobs.Load{{Kind: "flush", State: "available", Jobs: 1, Age: time.Second}},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 )
 
 // eventsEach is how many events of a story a page shows.
@@ -81,23 +82,23 @@ func (a *Admin) account(w http.ResponseWriter, r *http.Request, who person) {
 	name := accountOf(r)
 	kind := r.URL.Query().Get("kind")
 	from, ok := cursorOf(r.URL.Query())
-	if !ok || kind != "" && !slices.Contains(billing.StoryKinds(), kind) {
+	if !ok || kind != "" && !slices.Contains(books.StoryKinds(), kind) {
 		a.fault(w, r, who, http.StatusBadRequest, "This address can't be read", "Open the account's page again from its beginning.")
 		return
 	}
-	var head *billing.Account
-	var s *billing.Statement
-	var story []billing.StoryEvent
+	var head *books.Account
+	var s *books.Statement
+	var story []books.StoryEvent
 	var more bool
 	now := a.now()
 	err := a.reading(r.Context(), func(ctx context.Context) (err error) {
-		if head, err = billing.ReadAccount(ctx, a.cfg.DB, name, now); err != nil {
+		if head, err = books.ReadAccount(ctx, a.cfg.DB, name, now); err != nil {
 			return err
 		}
-		if s, err = billing.ReadStatement(ctx, a.cfg.DB, name, now); err != nil {
+		if s, err = books.ReadStatement(ctx, a.cfg.DB, name, now); err != nil {
 			return err
 		}
-		story, more, err = billing.ReadStory(ctx, a.cfg.DB, name, kind, from, eventsEach, now)
+		story, more, err = books.ReadStory(ctx, a.cfg.DB, name, kind, from, eventsEach, now)
 		return err
 	})
 	if err != nil {
@@ -111,18 +112,18 @@ func (a *Admin) account(w http.ResponseWriter, r *http.Request, who person) {
 }
 
 // cursorOf is the place in the story that an address names.
-func cursorOf(q url.Values) (billing.StoryCursor, bool) {
+func cursorOf(q url.Values) (books.StoryCursor, bool) {
 	at, ref := q.Get("at"), q.Get("ref")
 	if at == "" {
-		return billing.StoryCursor{}, ref == ""
+		return books.StoryCursor{}, ref == ""
 	}
 	t, err := time.Parse(time.RFC3339Nano, at)
-	return billing.StoryCursor{At: t, Ref: ref}, err == nil && len(ref) <= 300 && validText(ref)
+	return books.StoryCursor{At: t, Ref: ref}, err == nil && len(ref) <= 300 && validText(ref)
 }
 
 func validText(s string) bool { return strings.ToValidUTF8(s, "") == s && !strings.ContainsRune(s, 0) }
 
-func viewAccount(h *billing.Account, s *billing.Statement) *accountView {
+func viewAccount(h *books.Account, s *books.Statement) *accountView {
 	v := &accountView{
 		Name: h.Name, Path: accountPath(h.Name), Plan: orWord(h.Plan, "the default plan"), Created: instant(h.CreatedAt),
 		Shadow: h.Shadow, Contact: h.Contact, Quantity: h.Quantity, Findings: h.Findings, MoreLeases: len(h.Leases) >= 200,
@@ -159,7 +160,7 @@ func viewAccount(h *billing.Account, s *billing.Statement) *accountView {
 	return v
 }
 
-func viewCustomer(c *billing.AccountCustomer) customerView {
+func viewCustomer(c *books.AccountCustomer) customerView {
 	v := customerView{ID: c.Customer, Mode: "live", Source: orWord(c.Source, "–"), Mapped: "–", Synced: "not yet", Error: c.Error, Frozen: c.Frozen}
 	at := "https://dashboard.stripe.com/"
 	if !c.Live {
@@ -181,7 +182,7 @@ func viewCustomer(c *billing.AccountCustomer) customerView {
 	return v
 }
 
-func viewLease(l *billing.AccountLease) nodeLease {
+func viewLease(l *books.AccountLease) nodeLease {
 	v := nodeLease{
 		Feature: l.Feature, Node: strconv.FormatInt(l.Node, 10), State: l.NodeState, Limit: count(l.Limit), Used: count(l.Used),
 		Left: count(max(0, l.Limit-l.Used)), Kind: "loose: can be called back",
@@ -201,7 +202,7 @@ func viewLease(l *billing.AccountLease) nodeLease {
 	return v
 }
 
-func viewFeature(l *billing.StatementLine, ceilings map[int64]int64) featureView {
+func viewFeature(l *books.StatementLine, ceilings map[int64]int64) featureView {
 	v := featureView{
 		Name: l.Feature, Period: period(l.Starts, l.Ends), Plan: l.Plan, State: l.State, Source: l.Source, Used: count(l.Used), Overage: count(l.Overage),
 		Included: unlimited(l.Included), Left: "unlimited", Ceiling: "–", Billability: billability(l), Ended: !l.Running, Level: "ok",
@@ -250,7 +251,7 @@ func viewFeature(l *billing.StatementLine, ceilings map[int64]int64) featureView
 
 const nearPercent = 80
 
-func billability(l *billing.StatementLine) string {
+func billability(l *books.StatementLine) string {
 	switch {
 	case l.OnExceeded != "bill_overage":
 		return "the plan bills no overage"
@@ -267,11 +268,11 @@ var numberNames = map[string]string{
 	"overage": "Overage", "invoiced": "Invoiced", "pending": "Pending", "late": "Late", "forgiven": "Forgiven", "not_billable": "Not billable",
 }
 
-func viewPeriodBook(path string, l *billing.StatementLine) periodBook {
+func viewPeriodBook(path string, l *books.StatementLine) periodBook {
 	v := periodBook{Feature: l.Feature, Period: period(l.Starts, l.Ends), State: l.State, Used: count(l.Used)}
 	b := l.Book
 	values := []int64{b.Overage, b.Invoiced, b.Pending, b.Late, b.Forgiven, b.NotBillable}
-	for i, name := range billing.BookNumbers() {
+	for i, name := range books.BookNumbers() {
 		v.Numbers = append(v.Numbers, numberView{
 			name, numberNames[name], count(values[i]), path + "/books/" + strconv.FormatInt(l.Key, 10) + "/" + name, values[i] == 0,
 		})

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -39,9 +39,9 @@ func (a *Admin) bookNumber(w http.ResponseWriter, r *http.Request, who person) {
 		a.failed(w, r, who, usage.ErrNotFound)
 		return
 	}
-	var b *billing.Book
+	var b *books.Book
 	err = a.reading(r.Context(), func(ctx context.Context) (err error) {
-		b, err = billing.ReadBook(ctx, a.cfg.DB, key, number)
+		b, err = books.ReadBook(ctx, a.cfg.DB, key, number)
 		return err
 	})
 	if err == nil && b.Account != name {
@@ -55,7 +55,7 @@ func (a *Admin) bookNumber(w http.ResponseWriter, r *http.Request, who person) {
 		Name: name, Path: accountPath(name), Feature: b.Feature, Period: period(b.Starts, b.Ends), Label: numberNames[number], Number: number,
 		Value: count(b.Value), Sum: count(b.Sum), Final: b.Final, More: b.More, Agrees: b.Sum == b.Value, Rule: numberRules[number],
 	}
-	line := billing.StatementLine{Key: key, Feature: b.Feature, Starts: b.Starts, Ends: b.Ends, Book: &billing.StatementBook{CloseNumbers: b.CloseNumbers, Final: b.Final}}
+	line := books.StatementLine{Key: key, Feature: b.Feature, Starts: b.Starts, Ends: b.Ends, Book: &books.StatementBook{CloseNumbers: b.CloseNumbers, Final: b.Final}}
 	v.Numbers = viewPeriodBook(v.Path, &line).Numbers
 	for _, x := range b.Rows {
 		row := bookRowView{"–", x.What, x.Detail, signed(x.Units)}

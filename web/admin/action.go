@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -182,11 +183,11 @@ func (a *Admin) showAct(w http.ResponseWriter, r *http.Request, who person, stat
 
 // actPage makes an action's form for an account, with values from the address or the form that was sent.
 func (a *Admin) actPage(ctx context.Context, f form, account string, in url.Values, sent bool) (*actView, error) {
-	var head *billing.Account
-	var s *billing.Statement
+	var head *books.Account
+	var s *books.Statement
 	err := a.reading(ctx, func(ctx context.Context) (err error) {
-		if head, err = billing.ReadAccount(ctx, a.cfg.DB, account, a.now()); err == nil {
-			s, err = billing.ReadStatement(ctx, a.cfg.DB, account, a.now())
+		if head, err = books.ReadAccount(ctx, a.cfg.DB, account, a.now()); err == nil {
+			s, err = books.ReadStatement(ctx, a.cfg.DB, account, a.now())
 		}
 		return err
 	})

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 )
 
 // facts are what forms are made of.
 type facts struct {
-	head *billing.Account
-	s    *billing.Statement
+	head *books.Account
+	s    *books.Statement
 	in   url.Values
 }
 

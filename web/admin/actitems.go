@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -64,7 +65,7 @@ func (a *Admin) clearPage(ctx context.Context, id int64) (*actView, billing.Acti
 		Name: "finding " + name, Back: "the findings", Path: "/admin/findings", Self: "/admin/findings/" + name + "/clear", Title: "Clear a finding", Section: "findings",
 		Text: "For what you have settled in a way that Weir can't see. It mends nothing: a cause that is mended clears its finding by itself, and what is found again opens again.",
 	}
-	f, err := billing.ReadFinding(ctx, a.cfg.DB, id)
+	f, err := books.ReadFinding(ctx, a.cfg.DB, id)
 	if err == nil {
 		v.Name = a.remedy(f.Kind).Title
 		v.About = f.Message
@@ -78,9 +79,9 @@ func (a *Admin) giveUpPage(ctx context.Context, id int64) (*actView, billing.Act
 		Name: "node " + strconv.FormatInt(id, 10), Path: nodePath(id), Self: nodePath(id) + "/give-up", Title: "Give up a node", Section: "nodes", Danger: true,
 		Text: "Only where its journal is lost for good: nothing waits for it any more, and what it had not flushed is counted nowhere. Where the journal's folder is there, start an enforcer or a worker on it instead: nothing is lost then.",
 	}
-	n, err := billing.ReadNode(ctx, a.cfg.DB, id, a.now(), 0)
+	n, err := books.ReadNode(ctx, a.cfg.DB, id, a.now(), 0)
 	if err == nil {
-		x := nodeOf(&n.Nodes[0], n.LeaseTime, billing.NodeCount)
+		x := nodeOf(&n.Nodes[0], n.LeaseTime, books.NodeCount)
 		v.About = "It is " + x.State + ", was last heard of " + x.Silent + " ago, holds leases: " + x.Leases + ", and ended periods that wait for it: " + x.Holds + "."
 	}
 	return v, &billing.GiveUpNode{Node: id}, err

@@ -96,7 +96,8 @@ func New(cfg Config) (*Admin, error) {
 	}
 	a := &Admin{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), views: v, guard: g, own: http.NewCrossOriginProtection(),
-		reads: semaphore.NewWeighted(maxReads), attempts: newAttempts(cfg.WallClock, g.fits), remedies: remedies(), books: newBookshelf(cfg.Biller, cfg.WallClock),
+		reads: semaphore.NewWeighted(maxReads), attempts: newAttempts(cfg.WallClock, g.fits), remedies: remedies(),
+		books: newBookshelf(cfg.DB, cfg.Clock.Now, cfg.WallClock),
 	}
 	a.routes()
 	return a, nil

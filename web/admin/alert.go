@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 )
 
 // alert is one thing that needs a person.
@@ -39,7 +39,7 @@ const (
 )
 
 // alerts are what an overview shows of a person's work: what is urgent first, then what has waited longest.
-func (a *Admin) alerts(o *billing.Overview, loads []Load) []alert {
+func (a *Admin) alerts(o *books.Overview, loads []Load) []alert {
 	var all []alert
 	all = append(all, a.stopAlerts(o)...)
 	all = append(all, a.findingAlerts(o)...)
@@ -64,7 +64,7 @@ func (x *alert) rank() int {
 }
 
 // stopAlerts: what holds up reports, and what of money waits for them or for a person.
-func (a *Admin) stopAlerts(o *billing.Overview) []alert {
+func (a *Admin) stopAlerts(o *books.Overview) []alert {
 	var all []alert
 	for _, s := range o.Stops {
 		r := stopRemedy(s.Cause)
@@ -88,7 +88,7 @@ func (a *Admin) stopAlerts(o *billing.Overview) []alert {
 }
 
 // findingAlerts are the open findings by kind. A stop has an alert of its own.
-func (a *Admin) findingAlerts(o *billing.Overview) []alert {
+func (a *Admin) findingAlerts(o *books.Overview) []alert {
 	var all []alert
 	for i := range o.Kinds {
 		k := &o.Kinds[i]
@@ -108,7 +108,7 @@ func (a *Admin) findingAlerts(o *billing.Overview) []alert {
 	return all
 }
 
-func nodeAlerts(o *billing.Overview) []alert {
+func nodeAlerts(o *books.Overview) []alert {
 	var all []alert
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
@@ -122,7 +122,7 @@ func nodeAlerts(o *billing.Overview) []alert {
 			x.Title = "A node is gone, and its journal was not recovered"
 			x.Text = fmt.Sprintf("%s has not been heard of for %s. Periods that ended wait for it until their invoice's deadline.", name, age(n.Silent))
 			if n.Holds > 0 {
-				x.Text += fmt.Sprintf(" Now it holds up %s.", bounded(n.Holds, billing.OverviewCount))
+				x.Text += fmt.Sprintf(" Now it holds up %s.", bounded(n.Holds, books.OverviewCount))
 			}
 			x.Next = fmt.Sprintf("Start an enforcer, or a worker, on the journal's folder. If the folder is lost, give it up: on its page, or worker nodes give-up --reason TEXT %d.", n.ID)
 		case n.Lost(o.LeaseTime):
@@ -141,7 +141,7 @@ func nodeAlerts(o *billing.Overview) []alert {
 	return all
 }
 
-func lagAlerts(o *billing.Overview) []alert {
+func lagAlerts(o *books.Overview) []alert {
 	u, b := &o.Counting, &o.Billing
 	var all []alert
 	tell := func(after, limit time.Duration, x alert) {
@@ -171,7 +171,7 @@ func lagAlerts(o *billing.Overview) []alert {
 }
 
 // heldAlerts: rows that could not be folded, and reads at Stripe that fail again and again.
-func heldAlerts(o *billing.Overview) []alert {
+func heldAlerts(o *books.Overview) []alert {
 	var all []alert
 	if o.Counting.Parked > 0 && len(o.Parked) > 0 {
 		last := o.Parked[0]

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weirhq/weir/books"
 )
 
 const (
@@ -22,20 +24,21 @@ const (
 
 // bookshelf keeps the sums that were read last, and lets one person at a time read a whole month.
 type bookshelf struct {
-	biller *billing.Biller
-	wall   func() time.Time
+	db   *pgxpool.Pool
+	now  func() time.Time // business time
+	wall func() time.Time
 
 	turn   chan struct{} // held while a month is read
 	mu     sync.Mutex    // guards what follows
-	sums   *billing.MonthBooks
+	sums   *books.MonthBooks
 	readAt time.Time
 }
 
-func newBookshelf(b *billing.Biller, wall func() time.Time) *bookshelf {
-	return &bookshelf{biller: b, wall: wall, turn: make(chan struct{}, 1)}
+func newBookshelf(db *pgxpool.Pool, now, wall func() time.Time) *bookshelf {
+	return &bookshelf{db: db, now: now, wall: wall, turn: make(chan struct{}, 1)}
 }
 
-func (s *bookshelf) known(month string) *billing.MonthBooks {
+func (s *bookshelf) known(month string) *books.MonthBooks {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sums == nil || s.sums.Month != month || s.wall().Sub(s.readAt) >= booksFresh {
@@ -57,7 +60,7 @@ func (s *bookshelf) take(ctx context.Context) (give func(), err error) {
 }
 
 // read returns a month's sums, at most booksFresh old.
-func (s *bookshelf) read(ctx context.Context, month time.Time) (*billing.MonthBooks, error) {
+func (s *bookshelf) read(ctx context.Context, month time.Time) (*books.MonthBooks, error) {
 	ctx, cancel := context.WithTimeout(ctx, booksTime)
 	defer cancel()
 	give, err := s.take(ctx)
@@ -69,7 +72,7 @@ func (s *bookshelf) read(ctx context.Context, month time.Time) (*billing.MonthBo
 		return sums, nil
 	}
 	at := s.wall()
-	sums, err := s.biller.MonthBooks(ctx, month, mostBreaks)
+	sums, err := books.ReadMonth(ctx, s.db, month, mostBreaks, s.now())
 	if err != nil {
 		return nil, err
 	}
@@ -130,11 +133,11 @@ func (a *Admin) book(w http.ResponseWriter, r *http.Request, who person) {
 	}
 	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64) // what is no number is the beginning
 	sums, err := a.books.read(r.Context(), month)
-	var rows []billing.CloseRow
-	var breaks []billing.CloseBreak
+	var rows []books.CloseRow
+	var breaks []books.CloseBreak
 	if err == nil {
 		err = a.reading(r.Context(), func(ctx context.Context) (err error) {
-			rows, breaks, err = a.cfg.Biller.BookRows(ctx, month, after, booksEach+1)
+			rows, breaks, err = books.MonthRows(ctx, a.cfg.DB, month, after, booksEach+1, a.now())
 			return err
 		})
 	}
@@ -182,7 +185,7 @@ func (a *Admin) bookCSV(w http.ResponseWriter, r *http.Request, who person, mont
 	give, err := a.books.take(ctx)
 	if err == nil {
 		defer give()
-		_, err = a.cfg.Biller.WriteCloseCSV(ctx, month, d, d.flush)
+		_, err = books.WriteCloseCSV(ctx, a.cfg.DB, month, a.now(), d, d.flush)
 	}
 	switch {
 	case err == nil:
@@ -196,7 +199,7 @@ func (a *Admin) bookCSV(w http.ResponseWriter, r *http.Request, who person, mont
 
 // bookOf shows rows of a month, of which the last says that there are more, under its sums. What breaks is on top: what
 // the sums found, and what the rows beneath those that are shown say.
-func bookOf(m *billing.MonthBooks, rows []billing.CloseRow, breaks []billing.CloseBreak) bookView {
+func bookOf(m *books.MonthBooks, rows []books.CloseRow, breaks []books.CloseBreak) bookView {
 	v := bookView{Month: m.Month, Total: numbers(&m.Total), Periods: m.Periods, AllBreaks: m.AllBreaks, Accruals: accrualsOf(m.Accruals)}
 	if len(rows) > booksEach {
 		rows = rows[:booksEach]
@@ -212,7 +215,7 @@ func bookOf(m *billing.MonthBooks, rows []billing.CloseRow, breaks []billing.Clo
 			continue // of the row that is not shown
 		}
 		shown[x.Key] = true
-		if !slices.ContainsFunc(m.Breaks, func(y billing.CloseBreak) bool { return y.Kind == x.Kind && y.Key == x.Key }) {
+		if !slices.ContainsFunc(m.Breaks, func(y books.CloseBreak) bool { return y.Kind == x.Kind && y.Key == x.Key }) {
 			all = append(slices.Clip(all), x)
 			v.AllBreaks++
 		}
@@ -228,14 +231,14 @@ func bookOf(m *billing.MonthBooks, rows []billing.CloseRow, breaks []billing.Clo
 	return v
 }
 
-func numbers(n *billing.CloseNumbers) []string {
+func numbers(n *books.CloseNumbers) []string {
 	return []string{count(n.Overage), count(n.Invoiced), count(n.Pending), count(n.Late), count(n.Forgiven), count(n.NotBillable)}
 }
 
-func rowNumbers(x *billing.CloseRow) []bookNumber {
+func rowNumbers(x *books.CloseRow) []bookNumber {
 	values := numbers(&x.CloseNumbers)
 	all := make([]bookNumber, len(values))
-	for i, name := range billing.BookNumbers() {
+	for i, name := range books.BookNumbers() {
 		all[i] = bookNumber{column(i), values[i], accountPath(x.Account) + "/books/" + strconv.FormatInt(x.Key, 10) + "/" + name}
 	}
 	return all
@@ -246,7 +249,7 @@ func column(i int) string {
 	return [...]string{"Overage", "Invoiced", "Pending", "Late", "Forgiven", "Not billable"}[i]
 }
 
-func accrualsOf(all []billing.CloseAccrual) []accrualView {
+func accrualsOf(all []books.CloseAccrual) []accrualView {
 	out := make([]accrualView, len(all))
 	for i := range all {
 		out[i] = accrualView{all[i].Feature, count(all[i].Units), count(all[i].Overage)}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -40,11 +40,11 @@ func (a *Admin) findings(w http.ResponseWriter, r *http.Request, who person) {
 	q := r.URL.Query()
 	kind := cleanID(q.Get("kind"))
 	after, _ := strconv.ParseInt(q.Get("after"), 10, 64) // what is no number begins at the front
-	var kinds []billing.FindingKind
-	var rows []billing.FindingRow
+	var kinds []books.FindingKind
+	var rows []books.FindingRow
 	err := a.reading(r.Context(), func(ctx context.Context) (err error) {
-		if kinds, err = billing.FindingKinds(ctx, a.cfg.DB); err == nil {
-			rows, err = billing.FindingRows(ctx, a.cfg.DB, kind, after, findingsEach+1)
+		if kinds, err = books.FindingKinds(ctx, a.cfg.DB); err == nil {
+			rows, err = books.FindingRows(ctx, a.cfg.DB, kind, after, findingsEach+1)
 		}
 		return err
 	})
@@ -108,7 +108,7 @@ func (a *Admin) held(w http.ResponseWriter, r *http.Request, who person) {
 		for _, l := range late[:min(len(late), mostHeld)] {
 			v.Late = append(v.Late, lateView{l.ID, l.Account, l.Feature, day(l.Starts) + " – " + day(l.Ends), count(l.Units), l.Policy, l.State, l.Cause, instant(l.Since)})
 		}
-		stuck, err := billing.StuckReads(ctx, a.cfg.DB, mostHeld)
+		stuck, err := books.StuckReads(ctx, a.cfg.DB, mostHeld)
 		for _, s := range stuck {
 			v.Stuck = append(v.Stuck, stuckView{s.What, s.ID, s.Account, instant(s.Since), count(s.Failures), s.Error, count(s.Events)})
 		}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -53,9 +53,9 @@ func nodeOf(n *usage.NodeSheet, leaseTime time.Duration, counted int64) nodeView
 type nodesView struct{ Nodes []nodeView }
 
 func (a *Admin) nodes(w http.ResponseWriter, r *http.Request, who person) {
-	var all billing.NodeList
+	var all books.NodeList
 	err := a.reading(r.Context(), func(ctx context.Context) (err error) {
-		all, err = billing.ReadNodes(ctx, a.cfg.DB, a.now(), mostNodes)
+		all, err = books.ReadNodes(ctx, a.cfg.DB, a.now(), mostNodes)
 		return err
 	})
 	if err != nil {
@@ -64,7 +64,7 @@ func (a *Admin) nodes(w http.ResponseWriter, r *http.Request, who person) {
 	}
 	var v nodesView
 	for i := range all.Nodes {
-		v.Nodes = append(v.Nodes, nodeOf(&all.Nodes[i], all.LeaseTime, billing.OverviewCount))
+		v.Nodes = append(v.Nodes, nodeOf(&all.Nodes[i], all.LeaseTime, books.OverviewCount))
 	}
 	a.render(w, r, who, http.StatusOK, "nodes.html", view{Title: "Nodes", Section: "nodes", Page: v})
 }
@@ -83,16 +83,16 @@ func (a *Admin) node(w http.ResponseWriter, r *http.Request, who person) {
 		a.fault(w, r, who, http.StatusNotFound, "There is no such node", "A node's id is a number.")
 		return
 	}
-	var one billing.NodeList
+	var one books.NodeList
 	err = a.reading(r.Context(), func(ctx context.Context) (err error) {
-		one, err = billing.ReadNode(ctx, a.cfg.DB, id, a.now(), leasesEach)
+		one, err = books.ReadNode(ctx, a.cfg.DB, id, a.now(), leasesEach)
 		return err
 	})
 	if err != nil {
 		a.failed(w, r, who, err)
 		return
 	}
-	v := nodePageView{Node: nodeOf(&one.Nodes[0], one.LeaseTime, billing.NodeCount), More: len(one.Leases) == leasesEach}
+	v := nodePageView{Node: nodeOf(&one.Nodes[0], one.LeaseTime, books.NodeCount), More: len(one.Leases) == leasesEach}
 	for _, l := range one.Leases {
 		x := leaseView{l.Account, l.Feature, count(l.Limit), count(l.Used), count(l.Limit - l.Used), instant(l.Ends), "loose"}
 		if l.Tight {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -55,10 +55,10 @@ type pressureRow struct {
 
 // overview shows how everything stands.
 func (a *Admin) overview(w http.ResponseWriter, r *http.Request, who person) {
-	var o *billing.Overview
+	var o *books.Overview
 	var loads []Load
 	err := a.reading(r.Context(), func(ctx context.Context) (err error) {
-		if o, err = billing.ReadOverview(ctx, a.cfg.DB, a.now()); err == nil && a.cfg.Loads != nil {
+		if o, err = books.ReadOverview(ctx, a.cfg.DB, a.now()); err == nil && a.cfg.Loads != nil {
 			loads, err = a.cfg.Loads(ctx)
 		}
 		return err
@@ -74,7 +74,7 @@ func (a *Admin) overview(w http.ResponseWriter, r *http.Request, who person) {
 		}
 	}
 	for i := range o.Nodes {
-		v.Nodes = append(v.Nodes, nodeOf(&o.Nodes[i], o.LeaseTime, billing.OverviewCount))
+		v.Nodes = append(v.Nodes, nodeOf(&o.Nodes[i], o.LeaseTime, books.OverviewCount))
 	}
 	known := int64(0)
 	for _, n := range o.Counting.Nodes {
@@ -117,7 +117,7 @@ func share(part, whole, length int64) int64 {
 	return min(length, part*length/max(whole, 1))
 }
 
-func lagsOf(o *billing.Overview) []lagView {
+func lagsOf(o *books.Overview) []lagView {
 	u, b := &o.Counting, &o.Billing
 	level := func(d, limit time.Duration) string {
 		switch {

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -182,7 +183,7 @@ func TestPagesOfManyAccountsAreQuick(t *testing.T) {
 	require.Less(t, time.Since(began), 3*time.Second)
 	began = time.Now()
 	var lines lineCount
-	breaks, err := w.b.WriteCloseCSV(t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), &lines, nil)
+	breaks, err := books.WriteCloseCSV(t.Context(), w.db, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), w.sim.Now(), &lines, nil)
 	require.NoError(t, err)
 	require.Zero(t, breaks)
 	t.Logf("as CSV, checked: %s, at most %d bytes at a time", time.Since(began).Round(time.Millisecond), lines.most)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 )
 
 const (
@@ -29,9 +29,9 @@ func (a *Admin) search(w http.ResponseWriter, r *http.Request, who person) {
 		http.Redirect(w, r, "/admin/accounts", http.StatusSeeOther)
 		return
 	}
-	var found []billing.Match
+	var found []books.Match
 	err := a.reading(r.Context(), func(ctx context.Context) (err error) {
-		found, err = billing.Lookup(ctx, a.cfg.DB, text, mostMatches)
+		found, err = books.Lookup(ctx, a.cfg.DB, text, mostMatches)
 		return err
 	})
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *Admin) search(w http.ResponseWriter, r *http.Request, who person) {
 }
 
 // pathOf is the page of a match; what belongs to no account has none but the findings that say so.
-func pathOf(m *billing.Match) string {
+func pathOf(m *books.Match) string {
 	switch {
 	case m.What == "node":
 		return "/admin/nodes/" + m.ID
@@ -99,9 +99,9 @@ type accountRow struct {
 func (a *Admin) accounts(w http.ResponseWriter, r *http.Request, who person) {
 	q := r.URL.Query()
 	prefix, after := cleanID(q.Get("prefix")), cleanID(q.Get("after"))
-	var rows []billing.AccountRow
+	var rows []books.AccountRow
 	err := a.reading(r.Context(), func(ctx context.Context) (err error) {
-		rows, err = billing.Accounts(ctx, a.cfg.DB, prefix, after, accountsEach+1)
+		rows, err = books.Accounts(ctx, a.cfg.DB, prefix, after, accountsEach+1)
 		return err
 	})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/shopspring/decimal"
 
-	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -29,7 +29,7 @@ var kindNames = [...]struct{ kind, name string }{
 }
 
 // story fills in a page of the story, and where it goes on.
-func (v *accountView) story(events []billing.StoryEvent, more, later bool) {
+func (v *accountView) story(events []books.StoryEvent, more, later bool) {
 	v.Kinds = append(v.Kinds, tab{v.Path + "#story", "Everything", v.Kind == ""})
 	for _, k := range kindNames {
 		v.Kinds = append(v.Kinds, tab{v.Path + "?kind=" + k.kind + "#story", k.name, v.Kind == k.kind})
@@ -109,7 +109,7 @@ func (d data) list(name string) []data {
 
 func (d data) yes(name string) bool { is, _ := d[name].(bool); return is }
 
-func viewEvent(e *billing.StoryEvent) eventView {
+func viewEvent(e *books.StoryEvent) eventView {
 	v := eventView{At: instant(e.At), Kind: e.Kind, Level: "soft"}
 	d := data(e.Data)
 	describe := map[string]func(*eventView, string, data){

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -27,8 +28,8 @@ func (w *world) numbersAddUp(v *visitor) map[string]int64 {
 	seen := map[string]int64{}
 	for _, key := range w.bookKeys() {
 		var sum int64
-		for _, number := range billing.BookNumbers() {
-			b, err := billing.ReadBook(w.Context(), w.db, key, number)
+		for _, number := range books.BookNumbers() {
+			b, err := books.ReadBook(w.Context(), w.db, key, number)
 			require.NoError(w, err)
 			require.Equal(w, b.Value, b.Sum, "%s of key %d: %+v", number, key, b.Rows)
 			var rows int64
@@ -45,7 +46,7 @@ func (w *world) numbersAddUp(v *visitor) map[string]int64 {
 			body := v.page(fmt.Sprintf("/admin/accounts/%s/books/%d/%s", b.Account, key, number))
 			require.Contains(w, body, "the rows add up")
 		}
-		b, err := billing.ReadBook(w.Context(), w.db, key, "overage")
+		b, err := books.ReadBook(w.Context(), w.db, key, "overage")
 		require.NoError(w, err)
 		require.Equal(w, b.Value, sum)
 	}
@@ -104,7 +105,7 @@ func TestTheFiveNumbersOpenTheirRows(t *testing.T) {
 	require.Equal(t, "late release", w.log()[0].Action)
 	require.Equal(t, "acme", w.log()[0].Account)
 
-	report, err := w.b.CloseReport(t.Context(), ends)
+	report, err := books.ReadCloseReport(t.Context(), w.db, ends, w.sim.Now())
 	require.NoError(t, err)
 	require.Empty(t, report.Breaks)
 	body := v.page("/admin/accounts/acme")
@@ -151,22 +152,22 @@ func TestTheStoryTellsEverything(t *testing.T) {
 			require.Contains(t, body, s, kind)
 		}
 	}
-	require.Len(t, billing.StoryKinds(), 12)
+	require.Len(t, books.StoryKinds(), 12)
 
 	// In pages of any size it is the same story, each event once.
-	all, more, err := billing.ReadStory(t.Context(), w.db, "acme", "", billing.StoryCursor{}, 200, w.sim.Now())
+	all, more, err := books.ReadStory(t.Context(), w.db, "acme", "", books.StoryCursor{}, 200, w.sim.Now())
 	require.NoError(t, err)
 	require.False(t, more)
 	for _, size := range []int{1, 3, 7} {
 		var got []string
-		var from billing.StoryCursor
+		var from books.StoryCursor
 		for more := true; more; {
-			var page []billing.StoryEvent
-			page, more, err = billing.ReadStory(t.Context(), w.db, "acme", "", from, size, w.sim.Now())
+			var page []books.StoryEvent
+			page, more, err = books.ReadStory(t.Context(), w.db, "acme", "", from, size, w.sim.Now())
 			require.NoError(t, err)
 			for _, e := range page {
 				got = append(got, e.Ref)
-				from = billing.StoryCursor{At: e.At, Ref: e.Ref}
+				from = books.StoryCursor{At: e.At, Ref: e.Ref}
 			}
 		}
 		require.Len(t, got, len(all), "pages of %d", size)
@@ -174,7 +175,7 @@ func TestTheStoryTellsEverything(t *testing.T) {
 			require.Equal(t, e.Ref, got[i])
 		}
 	}
-	_, _, err = billing.ReadStory(t.Context(), w.db, "acme", "nothing", billing.StoryCursor{}, 5, w.sim.Now())
+	_, _, err = books.ReadStory(t.Context(), w.db, "acme", "nothing", books.StoryCursor{}, 5, w.sim.Now())
 	require.ErrorIs(t, err, usage.ErrNotFound)
 	require.Positive(t, strings.Count(v.page("/admin/accounts/acme"), "<time>"))
 }

@@ -1,4 +1,4 @@
-package billing
+package books
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -35,16 +36,16 @@ type Overview struct {
 	Pace      []usage.Pace
 	Nodes     []usage.NodeSheet
 	Kinds     []FindingKind
-	Stops     []Stop
+	Stops     []billing.Stop
 	Stuck     []StuckRead
 	Parked    []usage.ParkedRow // the newest
 }
 
 // FindingKind is the open findings of one kind.
 type FindingKind struct {
-	Open   int64     // counted up to 10,000
-	Since  time.Time // of the oldest
-	Latest Finding   // the newest of them
+	Open   int64           // counted up to 10,000
+	Since  time.Time       // of the oldest
+	Latest billing.Finding // the newest of them
 }
 
 // StuckRead is something at Stripe that was asked for again and again in vain: a customer's subscriptions or an invoice.
@@ -136,12 +137,12 @@ func findingKinds(ctx context.Context, db usage.DB) ([]FindingKind, error) {
 	return all, nil
 }
 
-func readStops(ctx context.Context, db usage.DB) ([]Stop, error) {
+func readStops(ctx context.Context, db usage.DB) ([]billing.Stop, error) {
 	rows, err := db.Query(ctx, "SELECT cause, since, message FROM weir.stops ORDER BY since")
 	if err != nil {
 		return nil, fmt.Errorf("read what holds up reports: %w", err)
 	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stop])
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[billing.Stop])
 	if err != nil {
 		return nil, fmt.Errorf("read what holds up reports: %w", err)
 	}

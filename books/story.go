@@ -1,4 +1,4 @@
-package billing
+package books
 
 import (
 	"context"
@@ -84,7 +84,7 @@ func ReadStory(ctx context.Context, db usage.DB, account, kind string, from Stor
 
 // StoryQueries are what ReadStory runs: the settings of its transaction, then its query. Arguments: the account's
 // number, an instant, a ref, a limit.
-func StoryQueries() []string { return []string{statementSettings, storyQuery("")} }
+func StoryQueries() []string { return []string{byIndex, storyQuery("")} }
 
 // storySource is one table's part of the story. Its query returns instant, ref, what and data; keys are the account's
 // keys, and customers whom it is or was mapped to. at and ref are expressions that an order may be made of.

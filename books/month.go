@@ -1,4 +1,4 @@
-package billing
+package books
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/usage"
 )
 
 // keysEach is how many keys of a month are looked at in one go.
@@ -33,12 +35,12 @@ var shallow = []string{"identity", "no_books", "totals", "overage", "pending_fin
 const inMonth = ` FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id JOIN weir.totals t ON t.key = k.key LEFT JOIN weir.books b ON b.key = k.key
 	WHERE p.state IN ('closed', 'invoiced') AND p.ends >= $1 AND p.ends < $2 AND (t.overage <> 0 OR coalesce(b.overage, 0) <> 0 OR coalesce(b.invoiced, 0) <> 0)`
 
-// MonthBooks adds up the books of the periods that ended in the month of at (UTC), in one snapshot; at most most breaks
+// ReadMonth adds up the books of the periods that ended in the month of at (UTC), in one snapshot; at most most breaks
 // are returned, all are counted. It holds no row of them in memory.
-func (b *Biller) MonthBooks(ctx context.Context, at time.Time, most int) (*MonthBooks, error) {
+func ReadMonth(ctx context.Context, db usage.DB, at time.Time, most int, now time.Time) (*MonthBooks, error) {
 	from, to := monthOf(at)
 	m := &MonthBooks{Month: from.Format("2006-01")}
-	err := b.snapshot(ctx, func(tx pgx.Tx) error {
+	err := snapshot(ctx, db, func(tx pgx.Tx) error {
 		n := &m.Total
 		err := tx.QueryRow(ctx, `SELECT count(*), coalesce(sum(coalesce(b.overage, t.overage)), 0)::bigint, coalesce(sum(b.invoiced), 0)::bigint, coalesce(sum(b.pending), 0)::bigint,
 			coalesce(sum(b.late), 0)::bigint, coalesce(sum(b.forgiven), 0)::bigint, coalesce(sum(b.not_billable), 0)::bigint`+inMonth, from, to).
@@ -61,8 +63,8 @@ func (b *Biller) MonthBooks(ctx context.Context, at time.Time, most int) (*Month
 			m.AllBreaks += len(breaks)
 			m.Breaks = append(m.Breaks, breaks[:min(len(breaks), most-len(m.Breaks))]...)
 		}
-		return eachKeys(ctx, tx, from, to, b.now(), func(keys []int64, closed bool) error {
-			breaks, err := breaksOf(ctx, tx, keys, closed, b.now(), shallow)
+		return eachKeys(ctx, tx, from, to, now, func(keys []int64, closed bool) error {
+			breaks, err := breaksOf(ctx, tx, keys, closed, now, shallow)
 			keep(breaks)
 			return err
 		})
@@ -73,11 +75,11 @@ func (b *Biller) MonthBooks(ctx context.Context, at time.Time, most int) (*Month
 	return m, nil
 }
 
-// BookRows lists the periods with overage that ended in the month of at (UTC) behind the one of a key, which is 0 at
+// MonthRows lists the periods with overage that ended in the month of at (UTC) behind the one of a key, which is 0 at
 // the beginning, at most most, and checks them against all rows that they follow from.
-func (b *Biller) BookRows(ctx context.Context, at time.Time, after int64, most int) (rows []CloseRow, breaks []CloseBreak, err error) {
+func MonthRows(ctx context.Context, db usage.DB, at time.Time, after int64, most int, now time.Time) (rows []CloseRow, breaks []CloseBreak, err error) {
 	from, to := monthOf(at)
-	err = inSnapshot(ctx, b.db, func(tx pgx.Tx) error {
+	err = inSnapshot(ctx, db, func(tx pgx.Tx) error {
 		found, err := tx.Query(ctx, `SELECT k.key`+inMonth+` AND ($3 = 0 OR (p.ends, p.id, k.key) > (SELECT x.ends, x.id, y.key FROM weir.keys y JOIN weir.periods x ON x.id = y.period_id WHERE y.key = $3))
 			ORDER BY p.ends, p.id, k.key LIMIT $4`, from, to, after, most)
 		if err != nil {
@@ -90,7 +92,7 @@ func (b *Biller) BookRows(ctx context.Context, at time.Time, after int64, most i
 		if rows, err = closeRows(ctx, tx, keys); err != nil {
 			return err
 		}
-		breaks, err = breaksOf(ctx, tx, keys, true, b.now(), nil)
+		breaks, err = breaksOf(ctx, tx, keys, true, now, nil)
 		return err
 	})
 	if err != nil {
@@ -103,15 +105,15 @@ func (b *Biller) BookRows(ctx context.Context, at time.Time, after int64, most i
 // places do not agree; a row that does not agree is there even without overage. A cell that a spreadsheet would compute
 // begins with a quote mark. Rows are in the order in which their periods ended; flush, if given, is called after each
 // portion.
-func (b *Biller) WriteCloseCSV(ctx context.Context, at time.Time, w io.Writer, flush func() error) (breaks int, err error) {
+func WriteCloseCSV(ctx context.Context, db usage.DB, at, now time.Time, w io.Writer, flush func() error) (breaks int, err error) {
 	from, to := monthOf(at)
 	c := csv.NewWriter(w)
-	err = b.snapshot(ctx, func(tx pgx.Tx) error {
+	err = snapshot(ctx, db, func(tx pgx.Tx) error {
 		if err := c.Write([]string{"account", "feature", "starts", "ends", "state", "overage", "invoiced", "pending", "late", "forgiven", "not_billable", "breaks"}); err != nil {
 			return err
 		}
-		return eachKeys(ctx, tx, from, to, b.now(), func(keys []int64, closed bool) error {
-			found, err := breaksOf(ctx, tx, keys, closed, b.now(), nil)
+		return eachKeys(ctx, tx, from, to, now, func(keys []int64, closed bool) error {
+			found, err := breaksOf(ctx, tx, keys, closed, now, nil)
 			if err != nil {
 				return err
 			}
@@ -181,7 +183,7 @@ func closeRows(ctx context.Context, tx pgx.Tx, keys []int64) ([]CloseRow, error)
 // eachKeys hands out the keys of the periods that ended in a month, in their order, a thousand at a time: first those
 // of periods that were closed, then those that have ended by now and were not.
 func eachKeys(ctx context.Context, tx pgx.Tx, from, to, now time.Time, f func(keys []int64, closed bool) error) error {
-	if _, err := tx.Exec(ctx, statementSettings); err != nil {
+	if _, err := tx.Exec(ctx, byIndex); err != nil {
 		return err
 	}
 	for _, states := range [][]string{{"closed", "invoiced"}, {"open", "closing"}} {
@@ -229,21 +231,4 @@ func eachKeys(ctx context.Context, tx pgx.Tx, from, to, now time.Time, f func(ke
 func monthOf(at time.Time) (from, to time.Time) {
 	from = time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
 	return from, from.AddDate(0, 1, 0)
-}
-
-// snapshot reads in one snapshot.
-func (b *Biller) snapshot(ctx context.Context, read func(pgx.Tx) error) error {
-	tx, err := b.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		ctx, cancel := b.after(ctx)
-		defer cancel()
-		_ = tx.Rollback(ctx) // it has written nothing
-	}()
-	if _, err := tx.Exec(ctx, "SET LOCAL jit = off"); err != nil { // many short statements
-		return err
-	}
-	return read(tx)
 }

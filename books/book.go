@@ -1,4 +1,4 @@
-package billing
+package books
 
 import (
 	"context"

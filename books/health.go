@@ -1,4 +1,4 @@
-package billing
+package books
 
 import (
 	"context"
@@ -32,11 +32,11 @@ type Health struct {
 	Live       *bool            // the mode that the database belongs to; nil: none yet
 }
 
-// Health reads it, in one snapshot.
-func (b *Biller) Health(ctx context.Context) (Health, error) {
+// ReadHealth reads it as of now, in one snapshot.
+func ReadHealth(ctx context.Context, db usage.DB, now time.Time) (Health, error) {
 	var h Health
-	err := inSnapshot(ctx, b.db, func(tx pgx.Tx) (err error) {
-		h, err = readHealth(ctx, tx, b.now())
+	err := inSnapshot(ctx, db, func(tx pgx.Tx) (err error) {
+		h, err = readHealth(ctx, tx, now)
 		return err
 	})
 	return h, err

@@ -1,8 +1,7 @@
-package billing
+package books
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -97,40 +96,6 @@ func ReadStatement(ctx context.Context, db usage.DB, account string, now time.Ti
 	return s, nil
 }
 
-// snapshots is what a *pgxpool.Pool and a *pgx.Conn have, and a transaction has not.
-type snapshots interface {
-	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
-}
-
-// undoTime bounds the end of a transaction whose reader may have gone.
-const undoTime = 5 * time.Second
-
-func inSnapshot(ctx context.Context, db usage.DB, read func(pgx.Tx) error) error {
-	begin, ok := db.(snapshots)
-	if !ok {
-		return errors.New("a snapshot needs a pool or a connection")
-	}
-	tx, err := begin.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-		defer cancel()
-		_ = tx.Rollback(ctx) // it has written nothing
-	}()
-	if _, err := tx.Exec(ctx, statementSettings); err != nil {
-		return err
-	}
-	if err := read(tx); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
-}
-
-// statementSettings keep the planner from reading whole tables on a bad guess, and from compiling.
-const statementSettings = "SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
-
 const statementLines = `
 	WITH a AS MATERIALIZED (SELECT x.id, weir.period_at(x.id, $2) AS running FROM weir.accounts x WHERE x.account = $1),
 	shown AS MATERIALIZED (
@@ -182,7 +147,7 @@ const (
 // StatementQueries are what ReadStatement runs, so that tests can look at the plans: first the settings of its
 // transaction, then its queries.
 func StatementQueries() []string {
-	return []string{statementSettings, statementLines, statementFresh, statementDays, statementInvoices}
+	return []string{byIndex, statementLines, statementFresh, statementDays, statementInvoices}
 }
 
 func (s *Statement) readLines(ctx context.Context, tx pgx.Tx) error {

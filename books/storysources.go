@@ -1,4 +1,4 @@
-package billing
+package books
 
 // storySources are the tables of an account's story. Refs order what has one instant: a letter for the table, then its
 // own number.

@@ -1,4 +1,4 @@
-package billing
+package books
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/usage"
 )
 
 // CloseReport is the identity of the periods that ended in a month, per account and in total, and where it breaks:
@@ -62,12 +64,12 @@ type CloseBreak struct {
 // OK reports whether the identity holds everywhere.
 func (r *CloseReport) OK() bool { return len(r.Breaks) == 0 }
 
-// CloseReport reads the books of the periods that ended in the month of at (UTC) and checks them against the rows that
+// ReadCloseReport reads the books of the periods that ended in the month of at (UTC) and checks them against the rows that
 // they follow from, in one snapshot.
-func (b *Biller) CloseReport(ctx context.Context, at time.Time) (*CloseReport, error) {
+func ReadCloseReport(ctx context.Context, db usage.DB, at, now time.Time) (*CloseReport, error) {
 	from, to := monthOf(at)
 	r := &CloseReport{Month: from.Format("2006-01")}
-	err := b.snapshot(ctx, func(tx pgx.Tx) error { return r.read(ctx, tx, from, to, b.now()) })
+	err := snapshot(ctx, db, func(tx pgx.Tx) error { return r.read(ctx, tx, from, to, now) })
 	if err != nil {
 		return nil, fmt.Errorf("read the books: %w", err)
 	}

@@ -1,4 +1,4 @@
-package billing
+package books
 
 import (
 	"context"
@@ -7,13 +7,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/usage"
 )
 
 // FindingRow is an open finding of a list.
 type FindingRow struct {
 	ID int64
-	Finding
+	billing.Finding
 }
 
 // FindingRows lists open findings after an id, oldest first, at most most; kind narrows to one kind, empty is all.

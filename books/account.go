@@ -1,4 +1,4 @@
-package billing
+package books
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -24,8 +25,8 @@ type Account struct {
 	Overrides []AccountOverride
 	Leases    []AccountLease // of the period under way
 	Ceilings  map[int64]int64
-	Held      []LateUsage // late usage that waits for a decision
-	Findings  []Finding   // open ones
+	Held      []billing.LateUsage // late usage that waits for a decision
+	Findings  []billing.Finding   // open ones
 }
 
 // AccountCustomer is a customer at Stripe whom the account is mapped to.
@@ -86,7 +87,7 @@ const (
 // AccountQueries are what ReadAccount runs: the settings of its transaction, then its queries. The first takes the
 // account's name, the others its number; leases also an instant and a limit, ceilings an instant.
 func AccountQueries() []string {
-	return []string{statementSettings, accountHead, accountCustomers, accountOverrides, accountHeld, accountFindings, accountCeilings, accountLeases}
+	return []string{byIndex, accountHead, accountCustomers, accountOverrides, accountHeld, accountFindings, accountCeilings, accountLeases}
 }
 
 // ReadAccount reads how an account stands, in one snapshot. One that does not exist is usage.ErrNotFound.
@@ -105,8 +106,8 @@ func ReadAccount(ctx context.Context, db usage.DB, account string, now time.Time
 		a.Customers, errs[0] = collect[AccountCustomer](ctx, tx, accountCustomers, id)
 		a.Overrides, errs[1] = collect[AccountOverride](ctx, tx, accountOverrides, id)
 		a.Leases, errs[2] = collect[AccountLease](ctx, tx, accountLeases, id, now, maxLeases)
-		a.Held, errs[3] = collect[LateUsage](ctx, tx, accountHeld, id)
-		a.Findings, errs[4] = collect[Finding](ctx, tx, accountFindings, id)
+		a.Held, errs[3] = collect[billing.LateUsage](ctx, tx, accountHeld, id)
+		a.Findings, errs[4] = collect[billing.Finding](ctx, tx, accountFindings, id)
 		if err := errors.Join(errs[:]...); err != nil {
 			return err
 		}
