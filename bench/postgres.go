@@ -133,9 +133,14 @@ func sendAndFold(ctx context.Context, db *pgxpool.Pool, nodes, keys []int64, upt
 	var sent atomic.Bool
 	failures := make(chan error, len(nodes)+1)
 	folder.Go(func() {
+		gone := int64(0)
 		for {
 			last := sent.Load()
 			n, err := usage.Fold(ctx, db, 5000)
+			if gone += n; err == nil && n == 0 && gone >= usage.TidyRows { // as a worker does
+				gone = 0
+				err = usage.TidyInbox(ctx, db)
+			}
 			if err != nil {
 				failures <- err
 				return

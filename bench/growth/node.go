@@ -52,7 +52,8 @@ func liveAndDie(ctx context.Context, url, dir string, n int) (lived, error) {
 	if err != nil {
 		return lived{}, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-node", url, "-dir", dir, "-first", strconv.Itoa(n))
+	end, _ := ctx.Deadline()
+	cmd := exec.CommandContext(ctx, self, "-node", url, "-dir", dir, "-first", strconv.Itoa(n), "-for", time.Until(end).String())
 	cmd.Stderr = os.Stderr
 	life, err := cmd.StdinPipe() // the node ends when this process does
 	if err != nil {
@@ -102,6 +103,7 @@ func beNode(ctx context.Context, url, dir string, n int) error {
 	if err != nil {
 		return err
 	}
+	said("%d first contacts in %s", n, round(took))
 	l := lived{Contacts: float64(n) / took.Seconds()}
 	if _, err := pool.Exec(ctx, subscribed, time.Now()); err != nil {
 		return err
@@ -113,6 +115,7 @@ func beNode(ctx context.Context, url, dir string, n int) error {
 		return err
 	}
 	l.Heap = (heap() - before) / int64(n)
+	said("%d accounts are subscribed and folded", n)
 	if l.Touched, err = timed(func() error { return touch(ctx, e, n) }); err != nil {
 		return err
 	}
