@@ -336,3 +336,46 @@ func TestWhichDraftLateUsageGoesOn(t *testing.T) {
 	require.NoError(t, items.Err())
 	require.Equal(t, 1, n)
 }
+
+// What is folded is reported 45 minutes after the end at the latest, though close still waits for a node and the hourly
+// pass is not due.
+func TestWhatIsFoldedIsReportedBeforeTheDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	w.toEnd()
+	slow := w.newNode()
+	slow.used[key] += 7
+	end := start.AddDate(0, 1, 0)
+	w.advance(end.Add(-2*time.Minute), 29*time.Minute)
+	require.Equal(t, key, w.node.use("acme", 9))
+	w.fold()
+	w.exec("UPDATE weir.billing SET planned_at = $1", w.sim.Now())
+	w.advance(end.Add(44*time.Minute), 23*time.Minute)
+	require.EqualValues(t, 40, w.reported(customer))
+	w.advance(end.Add(45*time.Minute), time.Minute)
+	require.EqualValues(t, 49, w.reported(customer))
+	w.finish()
+	require.Equal(t, book{Overage: 49, Invoiced: 49}, w.book(key))
+}
+
+// A draft that waits for days is waited for: nothing is late while it may still bill.
+func TestADraftThatWaitsMakesNothingLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	w.toEnd()
+	end := start.AddDate(0, 1, 0)
+	w.advance(end.Add(10*time.Minute), 35*time.Minute)
+	later := &stripe.InvoiceParams{}
+	later.Headers = http.Header{"Stripe-Version": {"2024-10-28.acacia"}}
+	later.AddExtra("automatically_finalizes_at", strconv.FormatInt(end.Add(70*time.Hour).Unix(), 10))
+	_, err := w.api.Invoices.Update(w.sim.Invoices(customer)[1].ID, later)
+	require.NoError(t, err)
+	w.advance(end.Add(30*time.Hour), 5*time.Hour)
+	require.NoError(t, w.b.Sweep(t.Context()))
+	w.work()
+	require.Equal(t, book{Overage: 40, Pending: 40}, w.book(key))
+	w.advance(end.Add(71*time.Hour), 10*time.Hour)
+	require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
+}
