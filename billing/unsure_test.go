@@ -78,3 +78,19 @@ func TestTwoEmptySummariesAnHourApartProveIt(t *testing.T) {
 		})
 	}
 }
+
+// Nor does it after an attempt that a worker was killed in: nobody knows whether its call was made.
+func TestNoAnswerProvesWhatAKilledAttemptDid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 40)
+	require.NoError(t, w.sim.Advance(t.Context(), w.sim.Now().Add(time.Hour)))
+	w.fold()
+	require.EqualValues(t, 1, w.number("SELECT weir.plan_links(ARRAY[$1::bigint], $2, 'test')", key, w.sim.Now()))
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.claim_reports($1, 10, interval '1 minute', NULL, false)", w.sim.Now()))
+	w.patience()
+	w.sim.Faults().Inject(post(stripesim.Refuse("The value is odd.", ""), 1))
+	require.NoError(t, w.b.Report(t.Context()))
+	require.Equal(t, "unknown", w.states())
+	require.Zero(t, w.reported(customer))
+}
