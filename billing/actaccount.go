@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -57,7 +58,7 @@ func asPlan(n *int64) string {
 	if n == nil {
 		return "as the plan says"
 	}
-	return grouped(*n)
+	return wording.Count(*n)
 }
 
 // SetSpendingCap sets the customer's own bound of overage for a feature; what was negotiated beside it stays.
@@ -86,7 +87,7 @@ func (a *SetSpendingCap) apply(ctx context.Context, _ *Biller, tx pgx.Tx, by usa
 	if a.Units == nil {
 		return a.Feature + ": no spending cap", err
 	}
-	return fmt.Sprintf("%s: at most %s units of overage in a period", a.Feature, grouped(*a.Units)), err
+	return fmt.Sprintf("%s: at most %s units of overage in a period", a.Feature, wording.Count(*a.Units)), err
 }
 
 // Adjust corrects what was counted for an account and feature in the period that holds At: it adds units, or refunds

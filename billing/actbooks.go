@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -64,13 +65,13 @@ func (a *ReleaseLate) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usage.
 	var message string
 	switch {
 	case a.Policy == "forgive":
-		message = fmt.Sprintf("%s units of late usage are written off", grouped(count))
+		message = fmt.Sprintf("%s units of late usage are written off", wording.Count(count))
 		_, err = tx.Exec(ctx, `WITH l AS (UPDATE weir.late SET state = 'forgiven', policy = 'forgive', actor = $2, reason = $3, settled_at = $4 WHERE id = $1 RETURNING key, units)
 			INSERT INTO weir.forgiven (key, units, cause, actor, reason, at) SELECT key, units, 'late', $2, $3, $4 FROM l`, a.ID, by.Actor, by.Reason, now)
 	case a.Policy == "invoice_item" && count > 0 && segment != nil, a.Policy == "credit_note" && count < 0 && segment != nil:
-		message = fmt.Sprintf("%s units of late usage go on an invoice item", grouped(count))
+		message = fmt.Sprintf("%s units of late usage go on an invoice item", wording.Count(count))
 		if count < 0 {
-			message = fmt.Sprintf("%s units that were billed too much are credited", grouped(-count))
+			message = fmt.Sprintf("%s units that were billed too much are credited", wording.Count(-count))
 		}
 		_, err = tx.Exec(ctx, `UPDATE weir.late SET state = 'stored', policy = $2, actor = $3, reason = $4, segment = $5, retry_at = '-infinity', error = NULL WHERE id = $1`,
 			a.ID, a.Policy, by.Actor, by.Reason, segment)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 )
@@ -31,7 +32,7 @@ func (a *Settle) run(ctx context.Context, b *Biller, _ usage.By) (string, error)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s units are at Stripe, %s wait", grouped(reported), grouped(waiting)), nil
+	return fmt.Sprintf("%s units are at Stripe, %s wait", wording.Count(reported), wording.Count(waiting)), nil
 }
 
 func (a *Settle) foresee(ctx context.Context, b *Biller) ([]string, error) {
@@ -55,7 +56,7 @@ func (a *Settle) foresee(ctx context.Context, b *Biller) ([]string, error) {
 	}
 	lines := []string{"All overage that is counted now and has a legal minute is reported to Stripe."}
 	for _, s := range now {
-		lines = append(lines, fmt.Sprintf("%s: %s units are billable, %s of them are at Stripe, %s are not", s.Feature, grouped(s.Billable), grouped(s.Reported), grouped(s.Waiting)))
+		lines = append(lines, fmt.Sprintf("%s: %s units are billable, %s of them are at Stripe, %s are not", s.Feature, wording.Count(s.Billable), wording.Count(s.Reported), wording.Count(s.Waiting)))
 	}
 	if len(now) == 0 {
 		lines = append(lines, "Nothing is: no period that is not final has a metered item.")

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/internal/wording"
 )
 
 // standing is what an action may change about an account, so that a preview can say what it would.
@@ -97,17 +98,17 @@ func (k keyStanding) changes(to keyStanding) []string {
 	note("most overage", bound(k.Maximum), bound(to.Maximum))
 	note("spending cap", capText(k.SpendingCap), capText(to.SpendingCap))
 	note("ceiling", ceiling(k.Ceiling), ceiling(to.Ceiling))
-	note("used of the included", grouped(k.Free), grouped(to.Free))
-	note("overage", grouped(k.Overage), grouped(to.Overage))
-	note("not billable", grouped(k.NotBillable), grouped(to.NotBillable))
-	note("not reported yet", grouped(k.Unreported), grouped(to.Unreported))
-	note("open metered items", grouped(k.Segments), grouped(to.Segments))
+	note("used of the included", wording.Count(k.Free), wording.Count(to.Free))
+	note("overage", wording.Count(k.Overage), wording.Count(to.Overage))
+	note("not billable", wording.Count(k.NotBillable), wording.Count(to.NotBillable))
+	note("not reported yet", wording.Count(k.Unreported), wording.Count(to.Unreported))
+	note("open metered items", wording.Count(k.Segments), wording.Count(to.Segments))
 	for _, b := range []struct {
 		what    string
 		was, is *int64
 	}{{"invoiced", k.Invoiced, to.Invoiced}, {"pending", k.Pending, to.Pending}, {"late", k.Late, to.Late}, {"forgiven", k.Forgiven, to.Forgiven}} {
 		if b.was != nil && b.is != nil {
-			note(b.what, grouped(*b.was), grouped(*b.is))
+			note(b.what, wording.Count(*b.was), wording.Count(*b.is))
 		}
 	}
 	return lines
@@ -124,39 +125,26 @@ func bound(n *int64) string {
 	if n == nil {
 		return "unlimited"
 	}
-	return grouped(*n)
+	return wording.Count(*n)
 }
 
 func capText(n *int64) string {
 	if n == nil {
 		return "none"
 	}
-	return grouped(*n)
+	return wording.Count(*n)
 }
 
 func ceiling(n int64) string {
 	if n >= 1<<61 {
 		return "unlimited"
 	}
-	return grouped(n)
-}
-
-// grouped writes a number in groups of three.
-func grouped(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, s = "−", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
+	return wording.Count(n)
 }
 
 func signed(n int64) string {
 	if n > 0 {
-		return "+" + grouped(n)
+		return "+" + wording.Count(n)
 	}
-	return grouped(n)
+	return wording.Count(n)
 }

@@ -19,6 +19,8 @@ import (
 	"unicode"
 
 	"github.com/wneessen/go-mail"
+
+	"github.com/weirhq/weir/internal/wording"
 )
 
 // Mail sends warnings by SMTP, as plain text and HTML in one message.
@@ -192,7 +194,7 @@ func (m *Mail) send(ctx context.Context, n notice) error {
 
 func letter(n notice) Letter {
 	l := Letter{
-		Account: clean(n.Account), Plan: n.Plan, Feature: n.Feature, Threshold: n.Threshold, Used: count(n.Used), Allowance: count(n.Allowance), Unit: "units",
+		Account: clean(n.Account), Plan: n.Plan, Feature: n.Feature, Threshold: n.Threshold, Used: wording.Count(n.Used), Allowance: wording.Count(n.Allowance), Unit: "units",
 		Capped: n.Capped, Full: n.Used >= n.Allowance, BillsOverage: n.OnExceeded == "bill_overage" && !n.Capped,
 		ResetsAt: n.Ends.UTC().Format("2 January 2006, 15:04 UTC"), UpgradeURL: n.upgradeURL(), PageURL: n.PageURL,
 	}
@@ -216,12 +218,4 @@ func clean(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, ""))
-}
-
-func count(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 )
 
 // The charts are drawn in fixed coordinates and stretched by the page.
@@ -75,9 +76,9 @@ func chartOf(l *books.StatementLine, now time.Time) chart {
 	}
 	top = roundUp(top)
 	today := dayOf(now)
-	c := chart{Most: count(top), First: shortDay(first), Middle: shortDay(first.AddDate(0, 0, int(n/2))), Last: shortDay(last)}
+	c := chart{Most: wording.Count(top), First: shortDay(first), Middle: shortDay(first.AddDate(0, 0, int(n/2))), Last: shortDay(last)}
 	if top%2 == 0 {
-		c.Half = count(top / 2)
+		c.Half = wording.Count(top / 2)
 	}
 	for i := range n {
 		day := first.AddDate(0, 0, int(i))
@@ -91,7 +92,7 @@ func chartOf(l *books.StatementLine, now time.Time) chart {
 		}
 		c.Columns = append(c.Columns, column{
 			X: left, Width: right - left - gap, Top: chartHeight - free, Height: free, OverTop: chartHeight - free - over, OverHeight: over,
-			Today: day.Equal(today), Ahead: day.After(today), Label: longDay(day), Used: count(d.Used), Overage: count(d.Overage), OverageNotZero: d.Overage != 0,
+			Today: day.Equal(today), Ahead: day.After(today), Label: longDay(day), Used: wording.Count(d.Used), Overage: wording.Count(d.Overage), OverageNotZero: d.Overage != 0,
 		})
 	}
 	return c

@@ -1,11 +1,11 @@
 package web
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/shopspring/decimal"
 
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -63,7 +63,7 @@ func (c currency) text(minor decimal.Decimal) string {
 		}
 	}
 	before, after, found := strings.Cut(s, ".")
-	s = group(before)
+	s = wording.Group(before)
 	if found {
 		s += "." + after
 	}
@@ -96,29 +96,13 @@ func (c currency) price(unitAmount decimal.Decimal, u unit) string {
 	if per == 1 {
 		return amount + " per " + u.one
 	}
-	return amount + " per " + count(per) + " " + u.many
+	return amount + " per " + wording.Count(per) + " " + u.many
 }
 
 // capUnits is how many units an amount of whole currency units buys at most: floor(cap / unit price).
 func (c currency) capUnits(amount, unitAmount decimal.Decimal) int64 {
 	q, _ := amount.Shift(c.exponent).QuoRem(unitAmount, 0)
 	return q.IntPart()
-}
-
-// count writes a number with its thousands apart.
-func count(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	if n < 0 {
-		return "−" + group(s[1:])
-	}
-	return group(s)
-}
-
-func group(digits string) string {
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
 }
 
 // unit is what one of a feature is called.
@@ -133,8 +117,5 @@ func unitOf(f plans.Feature) unit {
 
 // of is a count with its unit: 1 event, 2,000 events.
 func (u unit) of(n int64) string {
-	if n == 1 {
-		return "1 " + u.one
-	}
-	return count(n) + " " + u.many
+	return wording.Of(n, u.one, u.many)
 }

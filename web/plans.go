@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -122,7 +123,7 @@ func (p *Pages) pricing(w http.ResponseWriter, r *http.Request) {
 func pricingOf(cat *plans.Catalog, plan plans.Plan) pricingPlan {
 	out := pricingPlan{Name: plan.DisplayName, Default: plan.Name == cat.DefaultPlan().Name, UpgradeURL: plan.UpgradeURL, Interval: string(plan.Interval)}
 	if plan.HasRate {
-		out.Rate = count(plan.Rate.Limit) + " calls per " + window(plan.Rate.Window)
+		out.Rate = wording.Count(plan.Rate.Limit) + " calls per " + window(plan.Rate.Window)
 	}
 	c, hasCurrency := currencyOf(cat.Currency())
 	for _, q := range plan.Quotas() {
@@ -130,7 +131,7 @@ func pricingOf(cat *plans.Catalog, plan plans.Plan) pricingPlan {
 		u := unitOf(f)
 		row := pricingQuota{Included: "Unlimited", Name: f.DisplayName, Past: "no limit"}
 		if n, finite := q.Included.Units(); finite {
-			row.Included, row.Past = count(n), "then refused until the next "+string(plan.Interval)
+			row.Included, row.Past = wording.Count(n), "then refused until the next "+string(plan.Interval)
 			if q.PerQuantity {
 				row.Name += " per seat"
 			}
@@ -141,7 +142,7 @@ func pricingOf(cat *plans.Catalog, plan plans.Plan) pricingPlan {
 				row.Past = "then " + c.price(q.Price.UnitAmount(), u)
 			}
 			if n, finite := q.Max.Units(); finite {
-				row.Past += ", up to " + count(n) + " more"
+				row.Past += ", up to " + wording.Count(n) + " more"
 			}
 		}
 		out.Quotas = append(out.Quotas, row)
@@ -159,7 +160,7 @@ func window(d time.Duration) string {
 			if d == w.d {
 				return w.name
 			}
-			return count(int64(d/w.d)) + " " + w.name + "s"
+			return wording.Count(int64(d/w.d)) + " " + w.name + "s"
 		}
 	}
 	return d.String()

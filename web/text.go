@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/shopspring/decimal"
+
+	"github.com/weirhq/weir/internal/wording"
 )
 
 // All instants are shown in UTC, and say so.
@@ -30,7 +32,7 @@ func percent(part, whole int64) string {
 	if part > 0 && !reaches(part, whole, 1) {
 		return "<1 %"
 	}
-	return count(decimal.NewFromInt(part).Mul(decimal.NewFromInt(100)).Div(decimal.NewFromInt(whole)).Floor().IntPart()) + " %"
+	return wording.Count(decimal.NewFromInt(part).Mul(decimal.NewFromInt(100)).Div(decimal.NewFromInt(whole)).Floor().IntPart()) + " %"
 }
 
 // reaches reports whether part is at least that many percent of whole.

@@ -8,6 +8,7 @@ import (
 	"github.com/shopspring/decimal"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -139,7 +140,7 @@ func (b builder) names(feature string) (name string, u unit) {
 
 func (b builder) feature(l *books.StatementLine, i int) featureView {
 	name, u := b.names(l.Feature)
-	v := featureView{ID: "f" + strconv.Itoa(i), Name: name, Used: count(l.Used), Bar: barOf(l), Chart: chartOf(l, b.s.AsOf)}
+	v := featureView{ID: "f" + strconv.Itoa(i), Name: name, Used: wording.Count(l.Used), Bar: barOf(l), Chart: chartOf(l, b.s.AsOf)}
 	v.Level, v.Status = level(l)
 	v.ChartFor = fmt.Sprintf("%s by day, %s", name, span(l.Starts, l.Ends))
 	v.Facts = b.facts(l, u)
@@ -151,11 +152,11 @@ func (b builder) feature(l *books.StatementLine, i int) featureView {
 	}
 	switch {
 	case l.Included == nil:
-		v.Of, v.BarText = u.many+", without a limit", count(l.Used)+" "+u.many+" used, without a limit"
+		v.Of, v.BarText = u.many+", without a limit", wording.Count(l.Used)+" "+u.many+" used, without a limit"
 	default:
 		v.Of = "of " + u.of(*l.Included) + " included"
 		v.Percent = percent(l.Used, *l.Included)
-		v.BarText = fmt.Sprintf("%s of %s used, %s", count(l.Used), u.of(*l.Included), v.Percent)
+		v.BarText = fmt.Sprintf("%s of %s used, %s", wording.Count(l.Used), u.of(*l.Included), v.Percent)
 		if v.Percent == "" {
 			v.BarText = u.of(l.Used) + " used, none included"
 		}
@@ -206,18 +207,18 @@ func level(l *books.StatementLine) (class, words string) {
 }
 
 func (b builder) facts(l *books.StatementLine, u unit) []fact {
-	out := []fact{{Name: "Used", Value: count(l.Used), More: u.many}}
+	out := []fact{{Name: "Used", Value: wording.Count(l.Used), More: u.many}}
 	if l.Included == nil {
 		out = append(out, fact{"Included", "Unlimited", ""}, fact{"Remaining", "Unlimited", ""})
 	} else {
-		out = append(out, fact{"Included", count(*l.Included), u.many}, fact{"Remaining", count(max(0, *l.Included-l.Free)), "included " + u.many})
+		out = append(out, fact{"Included", wording.Count(*l.Included), u.many}, fact{"Remaining", wording.Count(max(0, *l.Included-l.Free)), "included " + u.many})
 	}
-	over := fact{Name: "Overage", Value: count(l.Overage), More: u.many}
+	over := fact{Name: "Overage", Value: wording.Count(l.Overage), More: u.many}
 	if l.OnExceeded == "bill_overage" || l.Overage > 0 {
 		if c, ok := b.currency(l); ok && l.UnitAmount.Valid {
 			over.Value, over.More = c.text(line(l.Billable, l.UnitAmount.Decimal)), u.of(l.Overage)
 			if l.Billable != l.Overage {
-				over.More += ", " + count(l.Billable) + " billed"
+				over.More += ", " + wording.Count(l.Billable) + " billed"
 			}
 		}
 	} else {
@@ -259,7 +260,7 @@ func (b builder) rule(l *books.StatementLine, u unit) string {
 		}
 	}
 	if most := overageBound(l); most >= 0 {
-		return rule + fmt.Sprintf(", up to %s more. Then ", count(most)) + refused
+		return rule + fmt.Sprintf(", up to %s more. Then ", wording.Count(most)) + refused
 	}
 	return rule + "."
 }
@@ -283,7 +284,7 @@ func (b builder) pace(l *books.StatementLine, u unit) string {
 			used = p.Used // a bound is no estimate
 		}
 		over := max(used-*l.Included, l.Overage)
-		text := basis + fmt.Sprintf("you will have used about %s %s, %s more than included", u.of(used), end, count(over))
+		text := basis + fmt.Sprintf("you will have used about %s %s, %s more than included", u.of(used), end, wording.Count(over))
 		if c, ok := b.currency(l); ok && l.UnitAmount.Valid {
 			text += ": about " + c.whole(line(over, l.UnitAmount.Decimal)) + " of overage"
 		}
@@ -316,9 +317,9 @@ func (b builder) cap(l *books.StatementLine) *capForm {
 
 func (b builder) past(l *books.StatementLine) pastView {
 	name, u := b.names(l.Feature)
-	v := pastView{Period: span(l.Starts, l.Ends), Feature: name, Used: count(l.Used), Included: "unlimited", Overage: count(l.Overage), State: pastState(l)}
+	v := pastView{Period: span(l.Starts, l.Ends), Feature: name, Used: wording.Count(l.Used), Included: "unlimited", Overage: wording.Count(l.Overage), State: pastState(l)}
 	if l.Included != nil {
-		v.Included = count(*l.Included)
+		v.Included = wording.Count(*l.Included)
 	}
 	c, hasCurrency := b.currency(l)
 	if hasCurrency && l.UnitAmount.Valid && (l.Overage > 0 || l.OnExceeded == "bill_overage") {

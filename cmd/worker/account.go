@@ -221,7 +221,7 @@ func (s *settleCmd) Run(c *call) error {
 		return err
 	}
 	if waiting > 0 {
-		return findings{fmt.Errorf("%d units of %q are not at Stripe yet: run this again before the subscription is changed; `worker findings` may say why", waiting, s.Account)}
+		return findings{fmt.Errorf("%d units of %q are not at Stripe yet: run this again before the subscription is changed (a new one can't be reported in its first three minutes; else `worker findings` may say why)", waiting, s.Account)}
 	}
 	return nil
 }

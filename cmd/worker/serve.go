@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -170,7 +171,11 @@ func (s *serveCmd) serve(c *call, catalog *plans.Catalog) error {
 		server.RegisterOnShutdown(o.pages.Close)
 		return o.work(working, front, s.StopTimeout)
 	}, func(error) { stopWorking() })
-	_, _ = fmt.Fprintf(c.out, "worker: serving on %s\n", settings.Where(l))
+	where := settings.Where(l)
+	_, _ = fmt.Fprintf(c.out, "worker: serving on %s\n", where)
+	if s.token != "" && strings.HasPrefix(where, "http") {
+		_, _ = fmt.Fprintf(c.out, "worker: the operators' pages are at %s/admin/\n", where)
+	}
 	if err := g.Run(); c.ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

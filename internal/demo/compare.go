@@ -3,6 +3,8 @@ package demo
 import (
 	"context"
 	"fmt"
+
+	"github.com/weirhq/weir/internal/wording"
 )
 
 // compare prints every account's units on every side, and reports whether they agree: what was asked is what was
@@ -22,10 +24,10 @@ func (w *world) compare(ctx context.Context) (bool, error) {
 		line, invoiced := w.invoice(a)
 		ok := a.asked == a.admitted+a.refused && a.admitted == t.Used && t.Used == t.Free+t.Overage &&
 			t.Overage == reported && reported == line.Quantity && invoiced == (a.customer != "") && a.asExpected(t.Overage)
-		row := []string{a.id, a.plan, thousands(a.asked), thousands(a.admitted), thousands(a.refused), thousands(t.Used), "–", "–", "–", "–"}
+		row := []string{a.id, a.plan, wording.Count(a.asked), wording.Count(a.admitted), wording.Count(a.refused), wording.Count(t.Used), "–", "–", "–", "–"}
 		if a.customer != "" {
 			copy(row[6:], []string{
-				thousands(t.Overage), thousands(reported), thousands(line.Quantity), fmt.Sprintf("$%d.%02d", line.Amount/100, line.Amount%100),
+				wording.Count(t.Overage), wording.Count(reported), wording.Count(line.Quantity), fmt.Sprintf("$%d.%02d", line.Amount/100, line.Amount%100),
 			})
 		}
 		rows, good, all = append(rows, row), append(good, ok), all && ok

@@ -3,7 +3,6 @@ package demo
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -88,17 +87,4 @@ func (p *printer) table(header []string, rows [][]string, good []bool) {
 		}
 		p.printf("  %s %s\n", mark, line(row))
 	}
-}
-
-// thousands writes a count with separators.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
 }

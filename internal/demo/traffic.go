@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/weirhq/weir/internal/wording"
 )
 
 // callersPerNode is how many clients of an account call each node at once.
@@ -114,9 +116,9 @@ func (w *world) traffic(ctx context.Context) error {
 	for _, a := range w.accounts {
 		calls += a.calls
 	}
-	w.say.detail("%s HTTP calls, %s a second", thousands(calls), thousands(int64(float64(calls)/time.Since(began).Seconds())))
+	w.say.detail("%s HTTP calls, %s a second", wording.Count(calls), wording.Count(int64(float64(calls)/time.Since(began).Seconds())))
 	if n := w.repeated.Load(); n > 0 {
-		w.say.detail("%s of them answered 503 and repeated", thousands(n))
+		w.say.detail("%s of them answered 503 and repeated", wording.Count(n))
 	}
 	return nil
 }

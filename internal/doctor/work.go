@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/jobs"
 	"github.com/weirhq/weir/usage"
 )
@@ -106,7 +107,7 @@ func (e *examination) nodes(ctx context.Context, u *usage.Health) {
 		e.warn("nodes", "`worker nodes` shows which; look at its log and clock", "a node's mark is %s behind: periods that ended since wait for it", age(u.UnsealedAge))
 	}
 	if !bad {
-		e.ok("nodes", "%d are live, and their marks follow", u.Nodes["live"])
+		e.ok("nodes", "%s live, and the marks follow", wording.Of(u.Nodes["live"], "node is", "nodes are"))
 	}
 }
 
@@ -142,7 +143,7 @@ func (e *examination) mappings(ctx context.Context) {
 	if in.Mapped == 0 {
 		e.warn("mappings", "put account_id into the customer's metadata, or run `worker map --reason TEXT ACCOUNT cus_…`", "no account is mapped to a customer: no overage can be billed")
 	} else {
-		e.ok("mappings", "%d accounts are mapped to customers", in.Mapped)
+		e.ok("mappings", "%s mapped to customers", wording.Of(in.Mapped, "account is", "accounts are"))
 	}
 	if in.Frozen > 0 {
 		e.wrong("only sender", "stop what else sends on Weir's meters, then run `worker reconcile`", "%d customers have amounts on Weir's meters that Weir did not send: nothing is decided for them automatically", in.Frozen)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 )
 
 // eventsEach is how many events of a story a page shows.
@@ -141,7 +142,7 @@ func viewAccount(h *books.Account, s *books.Statement) *accountView {
 		v.Leases = append(v.Leases, viewLease(&l))
 	}
 	for _, l := range h.Held {
-		v.Held = append(v.Held, heldLine{l.Feature, period(l.Starts, l.Ends), count(l.Units), l.Cause, instant(l.Since), v.Path + "/do/late?id=" + strconv.FormatInt(l.ID, 10)})
+		v.Held = append(v.Held, heldLine{l.Feature, period(l.Starts, l.Ends), wording.Count(l.Units), l.Cause, instant(l.Since), v.Path + "/do/late?id=" + strconv.FormatInt(l.ID, 10)})
 	}
 	for i := range s.Lines {
 		l := &s.Lines[i]
@@ -184,8 +185,8 @@ func viewCustomer(c *books.AccountCustomer) customerView {
 
 func viewLease(l *books.AccountLease) nodeLease {
 	v := nodeLease{
-		Feature: l.Feature, Node: strconv.FormatInt(l.Node, 10), State: l.NodeState, Limit: count(l.Limit), Used: count(l.Used),
-		Left: count(max(0, l.Limit-l.Used)), Kind: "loose: can be called back",
+		Feature: l.Feature, Node: strconv.FormatInt(l.Node, 10), State: l.NodeState, Limit: wording.Count(l.Limit), Used: wording.Count(l.Used),
+		Left: wording.Count(max(0, l.Limit-l.Used)), Kind: "loose: can be called back",
 	}
 	if l.Tight {
 		v.Kind = "tight: nothing to give back"
@@ -204,14 +205,14 @@ func viewLease(l *books.AccountLease) nodeLease {
 
 func viewFeature(l *books.StatementLine, ceilings map[int64]int64) featureView {
 	v := featureView{
-		Name: l.Feature, Period: period(l.Starts, l.Ends), Plan: l.Plan, State: l.State, Source: l.Source, Used: count(l.Used), Overage: count(l.Overage),
+		Name: l.Feature, Period: period(l.Starts, l.Ends), Plan: l.Plan, State: l.State, Source: l.Source, Used: wording.Count(l.Used), Overage: wording.Count(l.Overage),
 		Included: unlimited(l.Included), Left: "unlimited", Ceiling: "–", Billability: billability(l), Ended: !l.Running, Level: "ok",
 	}
 	if !l.Confirmed && l.Source == "subscription" {
 		v.Source += ", not confirmed by Stripe yet"
 	}
 	if l.Included != nil {
-		v.Left = count(max(0, *l.Included-l.Free))
+		v.Left = wording.Count(max(0, *l.Included-l.Free))
 		if *l.Included > 0 {
 			v.Percent = min(l.Used*100 / *l.Included, 999)
 		}
@@ -225,7 +226,7 @@ func viewFeature(l *books.StatementLine, ceilings map[int64]int64) featureView {
 		}
 	}
 	if c, ok := ceilings[l.Key]; ok && l.Key != 0 {
-		v.Ceiling = count(c)
+		v.Ceiling = wording.Count(c)
 		if c >= 1<<61 {
 			v.Ceiling = "unlimited"
 		}
@@ -234,7 +235,7 @@ func viewFeature(l *books.StatementLine, ceilings map[int64]int64) featureView {
 	if l.OnExceeded == "bill_overage" {
 		v.Rule = "billed past what is included, up to " + unlimited(l.Maximum)
 		if l.SpendingCap != nil {
-			v.Rule += ", the customer's own cap is " + count(*l.SpendingCap)
+			v.Rule += ", the customer's own cap is " + wording.Count(*l.SpendingCap)
 		}
 	}
 	if !l.InPlan {
@@ -244,7 +245,7 @@ func viewFeature(l *books.StatementLine, ceilings map[int64]int64) featureView {
 		v.Adjusted = signed(l.Adjusted)
 	}
 	if l.Carried != 0 {
-		v.Carried = count(l.Carried)
+		v.Carried = wording.Count(l.Carried)
 	}
 	return v
 }
@@ -269,12 +270,12 @@ var numberNames = map[string]string{
 }
 
 func viewPeriodBook(path string, l *books.StatementLine) periodBook {
-	v := periodBook{Feature: l.Feature, Period: period(l.Starts, l.Ends), State: l.State, Used: count(l.Used)}
+	v := periodBook{Feature: l.Feature, Period: period(l.Starts, l.Ends), State: l.State, Used: wording.Count(l.Used)}
 	b := l.Book
 	values := []int64{b.Overage, b.Invoiced, b.Pending, b.Late, b.Forgiven, b.NotBillable}
 	for i, name := range books.BookNumbers() {
 		v.Numbers = append(v.Numbers, numberView{
-			name, numberNames[name], count(values[i]), path + "/books/" + strconv.FormatInt(l.Key, 10) + "/" + name, values[i] == 0,
+			name, numberNames[name], wording.Count(values[i]), path + "/books/" + strconv.FormatInt(l.Key, 10) + "/" + name, values[i] == 0,
 		})
 	}
 	return v
@@ -294,21 +295,21 @@ func unlimited(n *int64) string {
 	if n == nil {
 		return "unlimited"
 	}
-	return count(*n)
+	return wording.Count(*n)
 }
 
 func asPlan(n *int64) string {
 	if n == nil {
 		return "as the plan"
 	}
-	return count(*n)
+	return wording.Count(*n)
 }
 
 func signed(n int64) string {
 	if n > 0 {
-		return "+" + count(n)
+		return "+" + wording.Count(n)
 	}
-	return count(n)
+	return wording.Count(n)
 }
 
 func orWord(s, word string) string {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -53,7 +54,7 @@ func (a *Admin) bookNumber(w http.ResponseWriter, r *http.Request, who person) {
 	}
 	v := bookPage{
 		Name: name, Path: accountPath(name), Feature: b.Feature, Period: period(b.Starts, b.Ends), Label: numberNames[number], Number: number,
-		Value: count(b.Value), Sum: count(b.Sum), Final: b.Final, More: b.More, Agrees: b.Sum == b.Value, Rule: numberRules[number],
+		Value: wording.Count(b.Value), Sum: wording.Count(b.Sum), Final: b.Final, More: b.More, Agrees: b.Sum == b.Value, Rule: numberRules[number],
 	}
 	line := books.StatementLine{Key: key, Feature: b.Feature, Starts: b.Starts, Ends: b.Ends, Book: &books.StatementBook{CloseNumbers: b.CloseNumbers, Final: b.Final}}
 	v.Numbers = viewPeriodBook(v.Path, &line).Numbers

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 )
 
 // facts are what forms are made of.
@@ -214,7 +215,7 @@ func lateFields(f *facts) []field {
 	rows := field{Name: "id", Label: "Late usage"}
 	for _, l := range f.head.Held {
 		id := strconv.FormatInt(l.ID, 10)
-		rows.Options = append(rows.Options, option{Value: id, Text: "number " + id + ": " + count(l.Units) + " units of " + l.Feature + ", " + period(l.Starts, l.Ends)})
+		rows.Options = append(rows.Options, option{Value: id, Text: "number " + id + ": " + wording.Count(l.Units) + " units of " + l.Feature + ", " + period(l.Starts, l.Ends)})
 	}
 	if len(rows.Options) > 0 {
 		rows.Value = rows.Options[0].Value

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 )
 
 // alert is one thing that needs a person.
@@ -215,15 +216,15 @@ func many(n int64, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return count(n) + " " + more
+	return wording.Count(n) + " " + more
 }
 
 // bounded writes a number that was counted up to a bound only.
 func bounded(n, most int64) string {
 	if n >= most {
-		return count(most) + " or more"
+		return wording.Count(most) + " or more"
 	}
-	return count(n)
+	return wording.Count(n)
 }
 
 // age writes a duration as people say it.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 )
 
 const (
@@ -232,7 +233,7 @@ func bookOf(m *books.MonthBooks, rows []books.CloseRow, breaks []books.CloseBrea
 }
 
 func numbers(n *books.CloseNumbers) []string {
-	return []string{count(n.Overage), count(n.Invoiced), count(n.Pending), count(n.Late), count(n.Forgiven), count(n.NotBillable)}
+	return []string{wording.Count(n.Overage), wording.Count(n.Invoiced), wording.Count(n.Pending), wording.Count(n.Late), wording.Count(n.Forgiven), wording.Count(n.NotBillable)}
 }
 
 func rowNumbers(x *books.CloseRow) []bookNumber {
@@ -252,7 +253,7 @@ func column(i int) string {
 func accrualsOf(all []books.CloseAccrual) []accrualView {
 	out := make([]accrualView, len(all))
 	for i := range all {
-		out[i] = accrualView{all[i].Feature, count(all[i].Units), count(all[i].Overage)}
+		out[i] = accrualView{all[i].Feature, wording.Count(all[i].Units), wording.Count(all[i].Overage)}
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -98,7 +99,7 @@ func (a *Admin) held(w http.ResponseWriter, r *http.Request, who person) {
 			return err
 		}
 		for _, p := range parked {
-			v.Parked = append(v.Parked, parkedView{instant(p.At), p.Reason, p.Account, p.Key, p.Node, count(p.Upto)})
+			v.Parked = append(v.Parked, parkedView{instant(p.At), p.Reason, p.Account, p.Key, p.Node, wording.Count(p.Upto)})
 		}
 		late, err := a.cfg.Biller.LateList(ctx)
 		if err != nil {
@@ -106,11 +107,11 @@ func (a *Admin) held(w http.ResponseWriter, r *http.Request, who person) {
 		}
 		v.Lates = len(late)
 		for _, l := range late[:min(len(late), mostHeld)] {
-			v.Late = append(v.Late, lateView{l.ID, l.Account, l.Feature, day(l.Starts) + " – " + day(l.Ends), count(l.Units), l.Policy, l.State, l.Cause, instant(l.Since)})
+			v.Late = append(v.Late, lateView{l.ID, l.Account, l.Feature, day(l.Starts) + " – " + day(l.Ends), wording.Count(l.Units), l.Policy, l.State, l.Cause, instant(l.Since)})
 		}
 		stuck, err := books.StuckReads(ctx, a.cfg.DB, mostHeld)
 		for _, s := range stuck {
-			v.Stuck = append(v.Stuck, stuckView{s.What, s.ID, s.Account, instant(s.Since), count(s.Failures), s.Error, count(s.Events)})
+			v.Stuck = append(v.Stuck, stuckView{s.What, s.ID, s.Account, instant(s.Since), wording.Count(s.Failures), s.Error, wording.Count(s.Events)})
 		}
 		return err
 	})

@@ -190,3 +190,18 @@ func TestWhatNewRefuses(t *testing.T) {
 		require.Error(t, err, name)
 	}
 }
+
+func TestAnAddressWithASlashTooManyLeadsToItsPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for path, want := range map[string]string{
+		"/admin/accounts/":         "/admin/accounts",
+		"/admin/accounts/?after=a": "/admin/accounts?after=a",
+		"/admin/no/such/page/":     "/admin/no/such/page",
+		"/admin/a%20b%2F/":         "/admin/a%20b%2F",
+	} {
+		a := w.browser().get(path, "Authorization", "Bearer "+adminToken)
+		require.Equal(t, http.StatusPermanentRedirect, a.status, path)
+		require.Equal(t, want, a.header.Get("Location"), path)
+	}
+}

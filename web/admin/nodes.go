@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -28,8 +29,8 @@ func nodePath(id int64) string { return "/admin/nodes/" + strconv.FormatInt(id, 
 func nodeOf(n *usage.NodeSheet, leaseTime time.Duration, counted int64) nodeView {
 	v := nodeView{
 		ID: n.ID, Path: nodePath(n.ID), Name: n.Name, Version: n.Version, State: n.State, Level: "ok", Silent: age(n.Silent), Behind: age(n.Behind),
-		Sealed: instant(n.Sealed), Pending: count(n.Pending), Leases: bounded(n.Leases, counted), Holds: bounded(n.Holds, counted),
-		Heartbeat: count(n.Heartbeat), Applied: count(n.Applied), Started: instant(n.StartedAt),
+		Sealed: instant(n.Sealed), Pending: wording.Count(n.Pending), Leases: bounded(n.Leases, counted), Holds: bounded(n.Holds, counted),
+		Heartbeat: wording.Count(n.Heartbeat), Applied: wording.Count(n.Applied), Started: instant(n.StartedAt),
 	}
 	switch {
 	case n.State == "reaped" || n.State == "reaping":
@@ -94,7 +95,7 @@ func (a *Admin) node(w http.ResponseWriter, r *http.Request, who person) {
 	}
 	v := nodePageView{Node: nodeOf(&one.Nodes[0], one.LeaseTime, books.NodeCount), More: len(one.Leases) == leasesEach}
 	for _, l := range one.Leases {
-		x := leaseView{l.Account, l.Feature, count(l.Limit), count(l.Used), count(l.Limit - l.Used), instant(l.Ends), "loose"}
+		x := leaseView{l.Account, l.Feature, wording.Count(l.Limit), wording.Count(l.Used), wording.Count(l.Limit - l.Used), instant(l.Ends), "loose"}
 		if l.Tight {
 			x.Tight = "tight"
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -95,7 +96,7 @@ func pacesOf(all []usage.Pace) []paceView {
 		for _, u := range p.Units {
 			most = max(most, u)
 		}
-		v := paceView{Feature: p.Feature, Last: count(p.Last()), Hour: count(p.Hour()), Most: count(most)}
+		v := paceView{Feature: p.Feature, Last: wording.Count(p.Last()), Hour: wording.Count(p.Hour()), Most: wording.Count(most)}
 		step := int64(sparkWidth / usage.PaceMinutes)
 		for j, u := range p.Units {
 			if u <= 0 {
@@ -151,7 +152,7 @@ func pressureOf(p *usage.Pressure) pressureView {
 	for i := range p.Worst {
 		x := &p.Worst[i]
 		row := pressureRow{
-			Account: x.Account, Feature: x.Feature, Plan: x.Plan, Used: count(x.Used), Most: count(x.Most), Overage: count(x.Overage), Ends: day(x.Ends),
+			Account: x.Account, Feature: x.Feature, Plan: x.Plan, Used: wording.Count(x.Used), Most: wording.Count(x.Most), Overage: wording.Count(x.Overage), Ends: day(x.Ends),
 			Percent: strconv.Itoa(x.Permille/10) + " %", Level: "near", Width: int64(min(x.Permille, 1000)),
 		}
 		if x.Permille >= 1000 {

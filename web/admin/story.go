@@ -11,6 +11,7 @@ import (
 	"github.com/shopspring/decimal"
 
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/plans"
 )
 
@@ -76,7 +77,7 @@ func (d data) units(name string) string {
 	if d[name] == nil {
 		return "unlimited"
 	}
-	return count(d.n(name))
+	return wording.Count(d.n(name))
 }
 
 func (d data) at(name string) string {
@@ -196,16 +197,17 @@ func counterEvent(v *eventView, what string, d data) {
 		return
 	}
 	v.At = strings.TrimSuffix(v.At, ", 23:59:59")
-	v.Title = count(d.n("used")) + " " + d.text("feature") + " used on " + d.text("day")
+	v.Title = wording.Count(d.n("used")) + " " + d.text("feature") + " used on " + d.text("day")
 	if d.n("overage") != 0 {
-		v.Level, v.Text = "over", count(d.n("overage"))+" of it overage"
+		v.Level, v.Text = "over", wording.Count(d.n("overage"))+" of it overage"
 	}
 }
 
 func refusalEvent(v *eventView, _ string, d data) {
 	v.Level = "full"
 	v.Title = "Calls for " + d.text("feature") + " were refused"
-	v.Text = fmt.Sprintf("from %s on, in %s spells, %s answers of the database; the smallest call was for %s", d.at("first"), d.units("spells"), d.units("answers"), d.units("least"))
+	v.Text = fmt.Sprintf("from %s on, in %s, %s of the database; the smallest call was for %s", d.at("first"),
+		wording.Of(d.n("spells"), "spell", "spells"), wording.Of(d.n("answers"), "answer", "answers"), d.units("least"))
 }
 
 func reportEvent(v *eventView, what string, d data) {
@@ -252,7 +254,7 @@ func invoiceEvent(v *eventView, what string, d data) {
 		if m := l.text("meter"); m != "" {
 			meter = m
 		}
-		v.Lines = append(v.Lines, fmt.Sprintf("line %s: %s units, %s, %s, %s", l.text("line"), count(l.n("quantity")), money(l.n("amount"), d.text("currency")), l.span(), meter))
+		v.Lines = append(v.Lines, fmt.Sprintf("line %s: %s units, %s, %s, %s", l.text("line"), wording.Count(l.n("quantity")), money(l.n("amount"), d.text("currency")), l.span(), meter))
 	}
 }
 
@@ -260,7 +262,7 @@ func invoiceEvent(v *eventView, what string, d data) {
 func money(minor int64, currency string) string {
 	one, err := plans.NewPrice("1", 1, currency) // one whole unit is as many minor units as the currency has
 	if err != nil {
-		return count(minor) + " minor units"
+		return wording.Count(minor) + " minor units"
 	}
 	exponent := int32(len(one.UnitAmount().String()) - 1)
 	return decimal.New(minor, -exponent).StringFixed(exponent) + " " + strings.ToUpper(currency)
@@ -278,7 +280,7 @@ func webhookEvent(v *eventView, what string, d data) {
 }
 
 func adjustmentEvent(v *eventView, what string, d data) {
-	v.Title = strings.ToUpper(what[:1]) + what[1:] + " of " + count(max(d.n("units"), -d.n("units"))) + " " + d.text("feature")
+	v.Title = strings.ToUpper(what[:1]) + what[1:] + " of " + wording.Count(max(d.n("units"), -d.n("units"))) + " " + d.text("feature")
 	if what == "moved" {
 		v.Title = "Overage of " + d.text("feature") + " moved to the allowance"
 	}
@@ -288,12 +290,12 @@ func adjustmentEvent(v *eventView, what string, d data) {
 func warningEvent(v *eventView, _ string, d data) {
 	v.Level = "near"
 	v.Title = fmt.Sprintf("%s %% of %s %s reached", d.text("threshold"), d.units("allowance"), d.text("feature"))
-	v.Text = count(d.n("used")) + " were used"
+	v.Text = wording.Count(d.n("used")) + " were used"
 	if !d.yes("told") {
 		v.Text += "; a higher threshold was reached with it and is told instead"
 	}
 	for _, s := range d.list("sends") {
-		v.Lines = append(v.Lines, strings.TrimRight(s.text("channel")+": "+s.text("state")+", "+s.text("attempts")+" attempts, "+s.text("note"), ", "))
+		v.Lines = append(v.Lines, strings.TrimRight(s.text("channel")+": "+s.text("state")+", "+wording.Of(s.n("attempts"), "attempt", "attempts")+", "+s.text("note"), ", "))
 	}
 }
 
@@ -301,17 +303,17 @@ func lateEvent(v *eventView, what string, d data) {
 	v.Level = "near"
 	switch what {
 	case "late":
-		v.Title = count(d.n("units")) + " " + d.text("feature") + " late, number " + d.text("id")
+		v.Title = wording.Count(d.n("units")) + " " + d.text("feature") + " late, number " + d.text("id")
 		v.Text = "after " + d.text("cause") + ", policy " + d.text("policy") + ", now " + d.text("state")
 		if e := d.text("error"); e != "" {
 			v.Lines = append(v.Lines, "Stripe said: "+e)
 		}
 	case "written off":
-		v.Title = count(d.n("units")) + " " + d.text("feature") + " written off"
+		v.Title = wording.Count(d.n("units")) + " " + d.text("feature") + " written off"
 		v.Text = d.text("cause") + ", by " + d.text("actor") + ": " + d.text("reason")
 	default:
 		v.Title = "Late usage " + d.text("id") + " is " + what
-		v.Text = count(d.n("units")) + " " + d.text("feature")
+		v.Text = wording.Count(d.n("units")) + " " + d.text("feature")
 		if by := d.text("actor"); by != "" {
 			v.Text += ", by " + by
 		}

@@ -137,7 +137,7 @@ func TestTheStoryTellsEverything(t *testing.T) {
 		"plan":       {"Plan: the default → pro", "mapped", "Overage of events goes to " + customer},
 		"period":     {"opened", "events: included 1,000, then billed"},
 		"counter":    {"1,500 events used on"},
-		"refusal":    {"Calls for events were refused", "in 1 spells"},
+		"refusal":    {"Calls for events were refused", "in 1 spell,"},
 		"report":     {"500 units, delivered", "attempt 1", "delivered, 200"},
 		"invoice":    {"in_77", "draft"},
 		"webhook":    {"customer.subscription.created, done"},

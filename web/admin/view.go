@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/internal/wording"
 	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/web/assets"
 )
@@ -173,6 +174,14 @@ func (a *Admin) failed(w http.ResponseWriter, r *http.Request, who person, err e
 }
 
 func (a *Admin) nothing(w http.ResponseWriter, r *http.Request, who person) {
+	if path := r.URL.EscapedPath(); strings.HasSuffix(path, "/") {
+		to := strings.TrimRight(path, "/")
+		if r.URL.RawQuery != "" {
+			to += "?" + r.URL.RawQuery
+		}
+		http.Redirect(w, r, to, http.StatusPermanentRedirect)
+		return
+	}
 	a.fault(w, r, who, http.StatusNotFound, "There is no such page", "Take one from above.")
 }
 
@@ -190,7 +199,7 @@ func accountOf(r *http.Request) string { return strings.TrimPrefix(r.PathValue("
 
 // functions are what templates may call.
 func functions() template.FuncMap {
-	return template.FuncMap{"count": count, "instant": instant, "day": day, "accountPath": accountPath, "tab": newTab, "column": column}
+	return template.FuncMap{"count": wording.Count, "instant": instant, "day": day, "accountPath": accountPath, "tab": newTab, "column": column}
 }
 
 // tab is one of the navigation's.
@@ -204,16 +213,3 @@ func newTab(name, to, text, here string) tab { return tab{to, text, name == here
 // All instants are shown in UTC; the layout says so.
 func instant(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") }
 func day(t time.Time) string     { return t.UTC().Format("2 Jan 2006") }
-
-// count writes a number in groups of three.
-func count(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	sign := ""
-	if s[0] == '-' {
-		sign, s = "−", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
-}
