@@ -42,7 +42,7 @@ type Config struct {
 	NoStripe    bool     // without Stripe on purpose
 	Secrets     []string // of the webhook endpoints
 	WebhookURL  string   // the endpoint's address; empty: the one that ends in /stripe/webhook
-	JournalDir  string   // empty: no enforcer runs on this machine
+	JournalDir  string   // empty: where an enforcer of this user keeps it, if there is that
 	Logger      *slog.Logger
 }
 

@@ -14,9 +14,16 @@ const probeSlots = 64
 // journal makes a journal in a folder of its own inside the folder, as an enforcer would, and takes it away again.
 func (e *examination) journal() {
 	dir := e.cfg.JournalDir
-	if dir == "" {
-		e.ok("journal", "no folder is named: none was looked at on this machine")
-		return
+	if dir == "" { // where an enforcer of this user would keep it
+		usual, err := journal.DefaultDir()
+		if err == nil {
+			_, err = os.Stat(usual)
+		}
+		if err != nil {
+			e.ok("journal", "no folder is named, and this user has none: enforcers run elsewhere, or as somebody else")
+			return
+		}
+		dir = usual
 	}
 	probe, err := os.MkdirTemp(dir, "doctor-")
 	if errors.Is(err, os.ErrNotExist) {
