@@ -12,11 +12,25 @@ const (
 	watchGap  = 5 * time.Second // a longer pause between two reads begins every watch anew
 )
 
-// watch is how long a node's heartbeat number was seen to stand still.
+// reapingWait is how long a reaping that somebody else began may stand still: the recovery of a journal is one too, and
+// moves the number with each part.
+const reapingWait = 30 * time.Second
+
+// watch is how long a node's heartbeat number was seen to stand still, and in which state.
 type watch struct {
 	beat  int64
+	state string
 	since time.Time // monotonic
 }
+
+// watches is what one worker has seen of all nodes.
+type watches struct {
+	seen  map[int64]watch
+	begun map[int64]bool // reapings of this worker, until they are over
+	last  time.Time      // of the last read
+}
+
+func newWatches() *watches { return &watches{seen: map[int64]watch{}, begun: map[int64]bool{}} }
 
 // reap is the loop that takes the leases of silent nodes. It trusts nothing but what it has itself watched: a node is
 // reaped when its heartbeat number stood still for the lease time over reads without a gap. After a database outage, or
@@ -24,22 +38,21 @@ type watch struct {
 func (w *Worker) reap(ctx context.Context) {
 	every := time.NewTicker(watchEach)
 	defer every.Stop()
-	seen := map[int64]watch{}
-	var last time.Time
+	x := newWatches()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-every.C:
 		}
-		if err := w.watchOnce(ctx, seen, &last); err != nil && ctx.Err() == nil {
-			clear(seen)
+		if err := w.watchOnce(ctx, x); err != nil && ctx.Err() == nil {
+			clear(x.seen)
 			w.log.Warn("the worker could not watch the nodes; every watch begins anew", "error", err)
 		}
 	}
 }
 
-func (w *Worker) watchOnce(ctx context.Context, seen map[int64]watch, last *time.Time) error {
+func (w *Worker) watchOnce(ctx context.Context, x *watches) error {
 	ctx, stop := context.WithTimeout(ctx, watchGap)
 	defer stop()
 	inst, err := usage.ReadInstallation(ctx, w.cfg.DB)
@@ -50,10 +63,8 @@ func (w *Worker) watchOnce(ctx context.Context, seen map[int64]watch, last *time
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	silent := step(seen, nodes, now, *last, inst.LeaseTime)
-	*last = now
-	for _, n := range silent {
+	for _, n := range x.step(nodes, time.Now(), inst.LeaseTime) {
+		x.begun[n.ID] = true
 		taken, err := usage.Reap(ctx, w.cfg.DB, n.ID, n.Heartbeat)
 		if err != nil {
 			return err
@@ -66,35 +77,48 @@ func (w *Worker) watchOnce(ctx context.Context, seen map[int64]watch, last *time
 }
 
 // step moves the watches by one read and returns the nodes to reap: live ones that stood still for the lease time, and
-// those whose reaping was broken off or is to be done again for rows that came later.
-func step(seen map[int64]watch, nodes []usage.NodeRow, now, last time.Time, leaseTime time.Duration) []usage.NodeRow {
-	if last.IsZero() || now.Sub(last) > watchGap {
-		clear(seen)
+// those whose reaping was broken off or is to be done again for rows that came later. A reaping that this worker began it
+// takes up at once, another's after a while: what a journal holds is stored before its leases go back.
+func (x *watches) step(nodes []usage.NodeRow, now time.Time, leaseTime time.Duration) []usage.NodeRow {
+	if x.last.IsZero() || now.Sub(x.last) > watchGap {
+		clear(x.seen)
 	}
+	x.last = now
 	there := make(map[int64]bool, len(nodes))
 	var silent []usage.NodeRow
 	for _, n := range nodes {
 		there[n.ID] = true
-		switch n.State {
-		case "reaping":
+		switch {
+		case n.State == "reaping" && x.begun[n.ID]:
 			silent = append(silent, n)
-		case "live":
-			s, ok := seen[n.ID]
-			if !ok || s.beat != n.Heartbeat {
-				seen[n.ID] = watch{beat: n.Heartbeat, since: now}
-			} else if now.Sub(s.since) >= leaseTime {
+		case n.State == "live" || n.State == "reaping":
+			delete(x.begun, n.ID)
+			patience := leaseTime
+			if n.State == "reaping" {
+				patience = min(patience, reapingWait)
+			}
+			s, ok := x.seen[n.ID]
+			if !ok || s.beat != n.Heartbeat || s.state != n.State {
+				x.seen[n.ID] = watch{beat: n.Heartbeat, state: n.State, since: now}
+			} else if now.Sub(s.since) >= patience {
 				silent = append(silent, n)
 			}
 		default:
-			delete(seen, n.ID)
+			delete(x.seen, n.ID)
+			delete(x.begun, n.ID)
 			if n.State == "reaped" && n.Late {
 				silent = append(silent, n)
 			}
 		}
 	}
-	for id := range seen {
+	for id := range x.seen {
 		if !there[id] {
-			delete(seen, id)
+			delete(x.seen, id)
+		}
+	}
+	for id := range x.begun {
+		if !there[id] {
+			delete(x.begun, id)
 		}
 	}
 	return silent

@@ -75,14 +75,10 @@ func (w *Worker) fold(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		gone := w.gone.Add(n)
-		if n == foldChunk {
-			continue
+		w.tidy.folded(n)
+		if n < foldChunk {
+			return w.tidy.run(func() error { return usage.TidyInbox(ctx, w.cfg.DB) })
 		}
-		if gone < usage.TidyRows || !w.gone.CompareAndSwap(gone, 0) {
-			return nil
-		}
-		return usage.TidyInbox(ctx, w.cfg.DB)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,7 +46,7 @@ type Worker struct {
 	cfg    Config
 	log    *slog.Logger
 	client *river.Client[pgx.Tx]
-	gone   atomic.Int64 // inbox rows folded here since it was tidied last
+	tidy   tidy
 
 	mu      sync.Mutex // guards what follows
 	cancel  context.CancelFunc

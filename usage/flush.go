@@ -107,10 +107,11 @@ func Fold(ctx context.Context, db DB, most int) (int64, error) {
 }
 
 // TidyInbox gives the room of folded rows free for the next ones, after every TidyRows rows or so: autovacuum comes once
-// a minute at most, and what the inbox holds dead by then is in the way of each look into it. A role that does not own
-// the table leaves it to autovacuum.
+// a minute at most, and what the inbox holds dead by then is in the way of each look into it. Where somebody else
+// tidies, analyzes or alters the table it leaves it to them and waits for nobody, and a role that may not do it leaves it
+// to autovacuum.
 func TidyInbox(ctx context.Context, db DB) error {
-	_, err := db.Exec(ctx, "VACUUM (TRUNCATE false) weir.inbox") // cutting the file off would lock nodes out
+	_, err := db.Exec(ctx, "VACUUM (TRUNCATE false, SKIP_LOCKED) weir.inbox") // cutting the file off would lock nodes out
 	return wrap("tidy the inbox", err)
 }
 

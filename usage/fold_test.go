@@ -383,3 +383,40 @@ func TestATidiedInboxDoesNotGrow(t *testing.T) {
 	require.Positive(t, sizes[0])
 	require.Equal(t, []int64{sizes[0], sizes[0], sizes[0]}, sizes)
 }
+
+// Who tidies waits for nobody: four jobs that waited behind a long index build would be all that fold.
+func TestTidyingWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	k := w.key("acme", "events", noon)
+	w.flush(w.node(), noon, k.Key, 5)
+	for _, mode := range []string{"SHARE UPDATE EXCLUSIVE", "SHARE"} { // as a vacuum or an analyze holds it, and an index build
+		tx, err := w.session().Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "LOCK TABLE weir.inbox IN "+mode+" MODE")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		require.NoError(t, usage.TidyInbox(ctx, w.db), mode)
+		cancel()
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	w.fold()
+	require.EqualValues(t, 5, w.total(k.Key).Used)
+}
+
+// A role without the right to it leaves the inbox to autovacuum.
+func TestARoleWithoutTheRightLeavesTheInboxToAutovacuum(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	conn := w.session()
+	role := fmt.Sprintf("weir_tidy_%d", w.number("SELECT oid::bigint FROM pg_database WHERE datname = current_database()"))
+	for _, sql := range []string{"CREATE ROLE " + role, "GRANT USAGE ON SCHEMA weir TO " + role, "SET ROLE " + role} {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	require.NoError(t, usage.TidyInbox(t.Context(), conn))
+	for _, sql := range []string{"RESET ROLE", "DROP OWNED BY " + role, "DROP ROLE " + role} {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+}

@@ -2,10 +2,13 @@ package usage_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/usage"
@@ -113,6 +116,124 @@ func TestARecoveryThatWasBrokenOff(t *testing.T) {
 		w.sound()
 	}
 	require.Zero(t, w.overshoots())
+}
+
+// breaking fails at the n-th of the statements that pass it, before the database has heard of it or after.
+type breaking struct {
+	usage.DB
+	left  int
+	after bool
+}
+
+var errCutOff = errors.New("cut off")
+
+func (b *breaking) breaks() bool { b.left--; return b.left < 0 }
+
+func (b *breaking) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	broken := b.breaks()
+	if broken && !b.after {
+		return pgconn.CommandTag{}, errCutOff
+	}
+	tag, err := b.DB.Exec(ctx, sql, args...)
+	if broken {
+		err = errCutOff
+	}
+	return tag, err
+}
+
+func (b *breaking) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if b.breaks() {
+		return nil, errCutOff
+	}
+	return b.DB.Query(ctx, sql, args...)
+}
+
+func (b *breaking) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	broken := b.breaks()
+	if broken && !b.after {
+		return cutRow{}
+	}
+	row := b.DB.QueryRow(ctx, sql, args...)
+	if broken {
+		return cutRow{row}
+	}
+	return row
+}
+
+type cutRow struct{ pgx.Row }
+
+func (r cutRow) Scan(...any) error {
+	if r.Row != nil {
+		var none any
+		_ = r.Row.Scan(&none) // carried out, the answer lost
+	}
+	return errCutOff
+}
+
+// A recovery that is cut off at each of its statements in turn, and begun anew with another one ahead of it: nothing is
+// lost, nothing is counted twice, and no unit is granted again before its usage is stored.
+func TestARecoveryThatIsCutOffAtEachStatement(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		w := newWorld(t)
+		dead := w.node()
+		keys := w.cheapKeys(1500)
+		var entries []usage.Recovered
+		var calls []usage.LeaseCall
+		var told []int64
+		for i, k := range keys {
+			if i < 1100 { // it counted under the others without a lease, or not at all
+				calls = append(calls, usage.LeaseCall{Key: k, Units: 9, Want: 9, Waiting: 9})
+			}
+			if i%3 == 0 {
+				told = append(told, k, 4)
+			}
+			if i%5 != 0 {
+				entries = append(entries, usage.Recovered{Key: k, Upto: 3, Matches: fits}, usage.Recovered{Key: k, Upto: 4, Matches: fits})
+			}
+		}
+		_, err := usage.Ask(t.Context(), w.db, dead, true, calls)
+		require.NoError(t, err)
+		w.flush(dead, noon, told...)
+		entries = append(entries, usage.Recovered{Key: 1 << 50, Upto: 4, Matches: fits})
+		used := int64(0)
+		for i := range keys {
+			if i%5 != 0 {
+				used += 7
+			} else if i%3 == 0 {
+				used += 4
+			}
+		}
+		cuts := 0
+		for ; ; cuts++ {
+			_, err := usage.RecoverNode(t.Context(), &breaking{DB: w.db, left: cuts, after: after}, dead, entries, noon)
+			if err == nil {
+				break
+			}
+			require.ErrorIs(t, err, errCutOff)
+			require.Less(t, cuts, 100)
+			w.none("no unit is granted again before its usage is stored", `SELECT l.key, l.lim, d.used FROM weir.leases l
+				LEFT JOIN weir.done d ON d.key = l.key AND d.node = l.node WHERE l.node = $1 AND l.lim < 7 AND l.key = ANY ($2)`, dead, journaled(entries))
+			if cuts == 3 {
+				w.fold()
+			}
+		}
+		require.GreaterOrEqual(t, cuts, 7)
+		require.Equal(t, "recovered", w.state(dead))
+		require.Equal(t, used, w.number("SELECT sum(used)::bigint FROM weir.totals"))
+		require.Equal(t, used, w.number("SELECT sum(granted)::bigint FROM weir.quotas"))
+		require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.inbox_parked"))
+		require.Positive(t, w.number("SELECT heartbeat FROM weir.nodes WHERE id = $1", dead), "workers see that it goes on")
+		w.sound()
+	}
+}
+
+func journaled(entries []usage.Recovered) []int64 {
+	var keys []int64
+	for _, x := range entries {
+		keys = append(keys, x.Key)
+	}
+	return keys
 }
 
 func pairsUpto(n int, upto int64) []int64 {

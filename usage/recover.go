@@ -64,6 +64,10 @@ func storeEntries(ctx context.Context, db DB, node int64, entries []Recovered, a
 		for n < len(entries) && entries[n].Key == entries[n-1].Key {
 			n++
 		}
+		// While the number moves no worker returns the leases: what is not stored yet would be granted again.
+		if _, err := db.Exec(ctx, "UPDATE weir.nodes SET heartbeat = heartbeat + 1 WHERE id = $1 AND state = 'reaping'", node); err != nil {
+			return 0, wrap("recover node", err)
+		}
 		counts, err := matching(ctx, db, node, entries[:n], at)
 		if err != nil {
 			return 0, err
