@@ -82,8 +82,8 @@ func (x *contacts) run() {
 	}
 }
 
-// take returns the next batch, and reports whether the lane goes on. An account that is being loaded already needs no
-// second look.
+// take returns the next batch, and reports whether the lane goes on. An account that is being loaded already is looked at
+// again later: what another lane is reading may be older than the reason.
 func (x *contacts) take() (batch []*loading, more bool) {
 	x.mu.Lock()
 	if x.running > max(x.deserved(), 1) {
@@ -107,6 +107,8 @@ func (x *contacts) take() (batch []*loading, more bool) {
 		if a.loading == nil {
 			a.loading = &loading{account: a, done: make(chan struct{})}
 			batch = append(batch, a.loading)
+		} else {
+			x.e.refreshSoon(a)
 		}
 		a.mu.Unlock()
 	}
@@ -135,12 +137,8 @@ func (x *contacts) fetch(batch []*loading) (map[string][]usage.Key, error) {
 	e := x.e
 	ctx, cancel := context.WithTimeout(e.life, firstContactWait)
 	defer cancel()
-	calls := make([]usage.ContactCall, len(batch))
-	for i, l := range batch {
-		calls[i] = usage.ContactCall{Account: l.account.name, Feature: l.feature, Units: 1, Want: minFirstLease, Waiting: 1}
-	}
 	e.stats.contacts.Add(1)
-	keys, err := usage.Contacts(ctx, e.db, e.node, e.judges(), e.clock.time(), calls)
+	keys, err := usage.Contacts(ctx, e.db, e.node, e.judges(), e.clock.time(), x.calls(batch))
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +153,16 @@ func (x *contacts) fetch(batch []*loading) (map[string][]usage.Key, error) {
 		i = n
 	}
 	return by, nil
+}
+
+// calls asks for one unit each and names no caller that spends it at once: one may want more than that, or have left. What
+// is granted is loose, and another node's call for it calls it back.
+func (x *contacts) calls(batch []*loading) []usage.ContactCall {
+	calls := make([]usage.ContactCall, len(batch))
+	for i, l := range batch {
+		calls[i] = usage.ContactCall{Account: l.account.name, Feature: l.feature, Units: 1, Want: minFirstLease}
+	}
+	return calls
 }
 
 // isRefusal tells what is wrong with the data, or stood in the way of another transaction, from what is wrong with the

@@ -83,13 +83,20 @@ func (e *Enforcer) give(c *counter, wanted func() bool) {
 	c.mu.Lock()
 	want := wanted()
 	c.mu.Unlock()
-	if known, _ := e.byKey.load(c.key()); !want || known != c { // one that was dropped meanwhile holds nothing
+	if !want || !e.isKnown(c) {
 		c.unlock()
 		return
 	}
 	ex := c.operation(request{}, 0, true)
 	e.exchanges.submit(ex)
 	<-ex.done
+}
+
+// isKnown reports whether a counter is the one of its key: what was dropped holds nothing, and the lease is another's.
+// While the caller holds the operation lock it stays so, unless the key itself is gone.
+func (e *Enforcer) isKnown(c *counter) bool {
+	known, ok := e.byKey.load(c.key())
+	return ok && known == c
 }
 
 // returnIdle gives back leases that nothing was spent from for a while, so that units are not called back when other
@@ -150,7 +157,7 @@ func (e *Enforcer) giveAll(some []*counter, wanted func(*counter) bool) {
 		c.mu.Lock()
 		want := wanted(c)
 		c.mu.Unlock()
-		if !want {
+		if !want || !e.isKnown(c) {
 			c.unlock()
 			continue
 		}

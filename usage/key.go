@@ -51,7 +51,7 @@ type ContactRequest struct {
 	Feature string
 	Units   int64 // that the caller wants now
 	Want    int64 // that the lease should hold at least, where room allows
-	Waiting int64 // units that this node's callers wait for
+	Waiting int64 // units that this node's callers wait for; 0: what is granted may not be spent at once
 }
 
 // Contact finds or creates the account, the period at an instant and the next one with their keys, and takes a first

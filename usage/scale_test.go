@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -164,6 +165,50 @@ func TestClosingDoesNotGrowWithWhatIsClosed(t *testing.T) {
 		require.Less(t, got, int64(250))
 	}
 	require.EqualValues(t, 30_000, w.number("SELECT count(*) FROM weir.inbox"))
+}
+
+// What returning a node's leases costs grows with the node's rows alone, and by as much for each: whatever it has
+// returned already, used without a lease or still holds.
+func TestReturningLeasesLooksAtEachRowOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	conn := w.session()
+	chunk := func(node, after int64) string { // the answer stays in the session
+		return fmt.Sprintf("SELECT set_config('weir.last', coalesce(weir.settle_chunk(%d, %d, 100, 'x')::text, ''), false)", node, after)
+	}
+	for range 7 {
+		blocks(w, conn, chunk(1, 0))
+	}
+	w.crowd(4_000)
+	const rows = 4000
+	for name, made := range map[string]struct{ lease, tight, done string }{
+		"all are to return":            {"true", "false", "true"},
+		"the last one is to return":    {"true", "x.i < 4000", "true"},
+		"every other one has no lease": {"x.i % 2 = 0", "true", "true"},
+		"used and leased by halves":    {"x.i > 1500", "false", "x.i < 2500"},
+	} {
+		n := w.node()
+		w.exec(`INSERT INTO weir.leases (key, node, ver, lim, tight) SELECT x.key, $1, 1, CASE WHEN `+made.tight+` THEN 2 ELSE 9 END, `+made.tight+`
+			FROM (SELECT q.key, row_number() OVER (ORDER BY q.key) AS i FROM weir.quotas q WHERE q.granted >= 30) x WHERE `+made.lease, n)
+		w.exec(`INSERT INTO weir.done (key, node, used) SELECT x.key, $1, 2
+			FROM (SELECT q.key, row_number() OVER (ORDER BY q.key) AS i FROM weir.quotas q WHERE q.granted >= 30) x WHERE `+made.done, n)
+		w.exec("UPDATE weir.quotas q SET granted = q.granted + l.lim FROM weir.leases l WHERE l.key = q.key AND l.node = $1", n)
+		all, worst, calls := int64(0), int64(0), 0
+		for last := "0"; last != ""; calls++ {
+			require.Less(t, calls, 200, name)
+			after, err := strconv.ParseInt(last, 10, 64)
+			require.NoError(t, err)
+			got := blocks(w, conn, chunk(n, after))
+			all, worst = all+got, max(worst, got)
+			require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting('weir.last')").Scan(&last))
+		}
+		t.Logf("%s: %d pages a row, %d in one of %d calls", name, all/rows, worst, calls)
+		require.Less(t, all/rows, int64(70), name)
+		require.Less(t, worst, int64(20_000), name)
+		w.none(name, `SELECT l.key, l.lim, l.tight, d.used FROM weir.leases l LEFT JOIN weir.done d ON d.key = l.key AND d.node = l.node
+			WHERE l.node = $1 AND (NOT l.tight OR l.lim <> coalesce(d.used, 0))`, n)
+		w.none(name, "SELECT d.key FROM weir.done d WHERE d.node = $1 AND (SELECT l.key FROM weir.leases l WHERE l.key = d.key AND l.node = d.node) IS NULL", n)
+	}
 }
 
 // A session whose plans were made while the tables were empty, and that nothing made look again since: each row of a

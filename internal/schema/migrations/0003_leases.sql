@@ -279,15 +279,15 @@ BEGIN
             v_nodes := weir.live_nodes(p_node, p_judge);
             -- Where there is room, the first branch of weir.lease_one, for all of them in one statement.
             WITH asked AS MATERIALIZED (
-                SELECT q.key, t.n, q.ceiling - q.granted AS room, greatest(t.want, least(q.ceiling / 100, 1000000)) AS want
-                FROM unnest(v_keys, v_ns, v_wants) AS t(key, n, want)
+                SELECT q.key, t.n, q.ceiling - q.granted AS room, greatest(t.want, least(q.ceiling / 100, 1000000)) AS want, t.waiting
+                FROM unnest(v_keys, v_ns, v_wants, v_waitings) AS t(key, n, want, waiting)
                 CROSS JOIN LATERAL (SELECT * FROM weir.quotas y WHERE y.key = t.key LIMIT 1) q
                 WHERE NOT q.ended AND q.strict_until <= clock_timestamp() AND t.n > 0 AND q.ceiling - q.granted >= t.n
                   AND (SELECT l.key FROM weir.leases l WHERE l.key = q.key AND l.node = p_node) IS NULL),
-            given AS MATERIALIZED (SELECT a.key, a.n, greatest(a.n, least(a.want, a.room / (2 * v_nodes))) AS got FROM asked a),
+            given AS MATERIALIZED (SELECT a.key, a.n, a.waiting, greatest(a.n, least(a.want, a.room / (2 * v_nodes))) AS got FROM asked a),
             moved AS (UPDATE weir.quotas q SET granted = q.granted + g.got FROM given g WHERE q.key = g.key),
             leased AS (
-                INSERT INTO weir.leases (key, node, ver, lim, tight) SELECT g.key, p_node, 1, g.got, g.got = g.n FROM given g)
+                INSERT INTO weir.leases (key, node, ver, lim, tight) SELECT g.key, p_node, 1, g.got, g.got = g.n AND g.waiting > 0 FROM given g)
             SELECT array_agg(g.key) INTO v_given FROM given g;
             FOR i IN 1 .. cardinality(v_keys) LOOP
                 IF v_keys[i] = ANY (v_given) THEN

@@ -295,36 +295,43 @@ BEGIN
 END $$;
 
 -- Returns a silent or stopped node's leases by what is stored of it, at most p_most keys a call, from above a key
--- onwards. Returns the last key, or NULL when none is left.
+-- onwards. Returns the key up to which it came, or NULL when none is left above it. It looks at leases and usage part by
+-- part, at each row once in all calls together, and at twenty parts a call: while it holds weir.fold nothing is folded.
 CREATE FUNCTION weir.settle_chunk(p_node bigint, p_after bigint, p_most integer, p_cause text) RETURNS bigint
-    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
 DECLARE
+    v_part integer := greatest(1, p_most / 2);  -- of each table
+    v_from bigint := p_after;
+    v_upto bigint;
     v_keys bigint[];
-    v_upto bigint := weir.boundless();
 BEGIN
     PERFORM FROM weir.fold FOR UPDATE;
-    SELECT array_agg(x.key ORDER BY x.key) INTO v_keys FROM (
-        SELECT l.key FROM weir.leases l LEFT JOIN weir.done d ON d.key = l.key AND d.node = l.node
-        WHERE l.node + 0 = p_node AND l.key + 0 > p_after AND (NOT l.tight OR l.lim <> coalesce(d.used, 0)
-              OR EXISTS (SELECT FROM weir.inbox i WHERE i.key = l.key AND i.node = p_node))
-        ORDER BY l.key + 0 LIMIT p_most) x;
-    -- Usage without a lease, as far as this chunk goes: each row is looked at once in all chunks together.
-    IF cardinality(v_keys) = p_most THEN
-        v_upto := v_keys[p_most];
-    END IF;
-    SELECT (array_agg(x.key ORDER BY x.key))[:p_most] INTO v_keys FROM (
-        SELECT unnest(v_keys) AS key
-        UNION ALL
-        (SELECT d.key FROM weir.done d
-         WHERE d.node + 0 = p_node AND d.key + 0 > p_after AND d.key + 0 <= v_upto
-           AND NOT EXISTS (SELECT FROM weir.leases l WHERE l.key = d.key AND l.node = p_node)
-         ORDER BY d.key + 0 LIMIT p_most)) x;
-    IF v_keys IS NULL THEN
-        RETURN NULL;
-    END IF;
-    PERFORM weir.fold_node(p_node, v_keys);
-    PERFORM weir.settle_leases(p_node, v_keys, p_cause);
-    RETURN v_keys[cardinality(v_keys)];
+    FOR i IN 1 .. 20 LOOP
+        v_upto := least(
+            (SELECT l.key FROM weir.leases l WHERE l.node + 0 = p_node AND l.key + 0 > v_from ORDER BY l.key + 0 OFFSET v_part - 1 LIMIT 1),
+            (SELECT d.key FROM weir.done d WHERE d.node + 0 = p_node AND d.key + 0 > v_from ORDER BY d.key + 0 OFFSET v_part - 1 LIMIT 1));
+        SELECT array_agg(x.key ORDER BY x.key) INTO v_keys FROM (
+            SELECT l.key
+            FROM (SELECT y.key, y.lim, y.tight FROM weir.leases y
+                  WHERE y.node + 0 = p_node AND y.key + 0 > v_from AND y.key + 0 <= coalesce(v_upto, 9223372036854775807) OFFSET 0) l
+            LEFT JOIN LATERAL (SELECT y.used FROM weir.done y WHERE y.key = l.key AND y.node = p_node LIMIT 1) d ON true
+            WHERE NOT l.tight OR l.lim <> coalesce(d.used, 0)
+               OR (SELECT i.key FROM weir.inbox i WHERE i.key = l.key AND i.node = p_node LIMIT 1) IS NOT NULL
+            UNION ALL
+            SELECT d.key
+            FROM (SELECT y.key FROM weir.done y
+                  WHERE y.node + 0 = p_node AND y.key + 0 > v_from AND y.key + 0 <= coalesce(v_upto, 9223372036854775807) OFFSET 0) d
+            WHERE (SELECT l.key FROM weir.leases l WHERE l.key = d.key AND l.node = p_node LIMIT 1) IS NULL) x;
+        IF v_keys IS NOT NULL THEN
+            PERFORM weir.fold_node(p_node, v_keys);
+            PERFORM weir.settle_leases(p_node, v_keys, p_cause);
+        END IF;
+        EXIT WHEN v_keys IS NOT NULL OR v_upto IS NULL;
+        v_from := v_upto;
+    END LOOP;
+    RETURN v_upto;
 END $$;
 
 -- Moves a node's state. Waits for the node's asks and gives that are under way, so that none commits later; a flush
