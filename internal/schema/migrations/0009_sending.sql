@@ -45,35 +45,110 @@ CREATE TYPE weir.claimed_report AS (
     stamp       timestamptz
 );
 
+-- Where the last long look for turns ended. Its row's lock is held for one statement: such looks follow one another.
+CREATE TABLE weir.turns (
+    one      boolean PRIMARY KEY DEFAULT true CHECK (one),
+    customer text NOT NULL DEFAULT '',
+    meter    text NOT NULL DEFAULT ''
+);
+INSERT INTO weir.turns DEFAULT VALUES;
+
+-- The first link of a customer and meter that may be sent. An ambiguous link is sent again, unchanged, for 23 h; then a
+-- summary decides.
+CREATE FUNCTION weir.turn_of(p_customer text, p_meter text, p_now timestamptz, p_wall timestamptz) RETURNS TABLE (id bigint)
+    LANGUAGE sql STABLE AS $$
+    SELECT y.id FROM weir.reports y
+    WHERE y.customer = p_customer AND y.meter = p_meter AND y.state IN ('stored', 'unknown') AND NOT y.replaced
+      AND y.retry_at <= p_wall AND (NOT y.ambiguous OR p_now < y.first_sent + interval '23 hours')
+      AND y.stamp > p_now - interval '35 days' + interval '10 minutes'
+      AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = y.key AND b.final)
+    ORDER BY y.id LIMIT 1
+$$;
+
+-- Up to p_most turns of customers and meters with nothing in flight, in the order of their names after one. It goes from
+-- one to the next, past all links of each in one step. p_only narrows to one customer, NULL is all.
+CREATE FUNCTION weir.next_turns(p_customer text, p_meter text, p_only text, p_most integer, p_now timestamptz, p_wall timestamptz)
+    RETURNS TABLE (id bigint, customer text, meter text)
+    LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE streams AS (
+        (SELECT y.customer, y.meter FROM weir.reports y
+         WHERE y.state IN ('stored', 'unknown') AND NOT y.replaced AND (y.customer, y.meter) > (p_customer, p_meter)
+         ORDER BY y.customer, y.meter, y.id LIMIT 1)
+        UNION ALL
+        SELECT n.customer, n.meter FROM streams s CROSS JOIN LATERAL (
+            SELECT y.customer, y.meter FROM weir.reports y
+            WHERE y.state IN ('stored', 'unknown') AND NOT y.replaced AND (y.customer, y.meter) > (s.customer, s.meter)
+            ORDER BY y.customer, y.meter, y.id LIMIT 1) n
+        WHERE p_only IS NULL OR s.customer = p_only)
+    SELECT t.id, f.customer, f.meter
+    FROM (SELECT s.customer, s.meter FROM streams s
+          WHERE (p_only IS NULL OR s.customer = p_only)
+            AND coalesce((SELECT x.claimed_until FROM weir.streams x WHERE x.customer = s.customer AND x.meter = s.meter), '-infinity') <= p_wall OFFSET 0) f
+    CROSS JOIN LATERAL weir.turn_of(f.customer, f.meter, p_now, p_wall) t LIMIT p_most
+$$;
+
 -- Claims up to p_most links for p_hold, at most one per customer and meter in the whole installation, and records that
 -- an attempt begins: from here on its outcome is unknown until it is stored. Nothing while sending is stopped. Of each
 -- customer and meter only the first link that may be sent is looked at, so that one with many due links takes one place
--- of p_most, like any other. An ambiguous link is sent again, unchanged, for 23 h; then a summary decides. p_customer
--- narrows to one, NULL is all; p_probe claims in spite of a stop, to see whether it is over.
+-- of p_most, like any other. Whose link has been due for longest comes first. Where what has been due for longest is
+-- mostly behind other links of its customer, the turns go round by name from where they ended last, so that a claim
+-- costs what it claims and not what is due. p_customer narrows to one, NULL is all; p_probe claims in spite of a stop,
+-- to see whether it is over.
 CREATE FUNCTION weir.claim_reports(p_now timestamptz, p_most integer, p_hold interval, p_customer text, p_probe boolean) RETURNS SETOF weir.claimed_report
     LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
-DECLARE v_wall timestamptz := clock_timestamp();
+DECLARE
+    v_wall timestamptz := clock_timestamp();
+    v_look integer := greatest(100, 2 * p_most);  -- links that are looked at in the order in which they became due
+    v_ids  bigint[];
+    v_from weir.turns;
+    v_to   weir.turns;
+    v_more record;
 BEGIN
     IF NOT p_probe AND EXISTS (SELECT FROM weir.stops) THEN
+        RETURN;
+    END IF;
+    IF p_customer IS NOT NULL THEN
+        v_ids := ARRAY(SELECT t.id FROM weir.next_turns(p_customer, '', p_customer, p_most, p_now, v_wall) t);
+    ELSE
+        v_ids := ARRAY(
+            SELECT f.id FROM (
+                SELECT d.id, d.customer, d.meter FROM (
+                    SELECT r.id, r.customer, r.meter FROM weir.reports r
+                    WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND r.retry_at <= v_wall
+                    ORDER BY r.retry_at, r.id LIMIT v_look) d
+                WHERE coalesce((SELECT s.claimed_until FROM weir.streams s WHERE s.customer = d.customer AND s.meter = d.meter), '-infinity') <= v_wall OFFSET 0) f
+            CROSS JOIN LATERAL weir.turn_of(f.customer, f.meter, p_now, v_wall) t
+            WHERE t.id = f.id LIMIT p_most);
+        IF cardinality(v_ids) < p_most AND v_look = (SELECT count(*) FROM (
+                SELECT FROM weir.reports r WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND r.retry_at <= v_wall
+                ORDER BY r.retry_at, r.id LIMIT v_look) d) THEN
+            SELECT * INTO v_from FROM weir.turns x WHERE x.one FOR UPDATE;
+            v_to := v_from;
+            v_ids := '{}';
+            FOR v_round IN 1..2 LOOP
+                SELECT array_agg(t.id) AS ids, (array_agg(t.customer))[count(*)] AS customer, (array_agg(t.meter))[count(*)] AS meter INTO v_more
+                FROM weir.next_turns(CASE v_round WHEN 1 THEN v_from.customer ELSE '' END, CASE v_round WHEN 1 THEN v_from.meter ELSE '' END,
+                    NULL, p_most - cardinality(v_ids), p_now, v_wall) t;
+                IF v_more.ids IS NOT NULL THEN
+                    v_ids := v_ids || v_more.ids;
+                    v_to.customer := v_more.customer;
+                    v_to.meter := v_more.meter;
+                END IF;
+                EXIT WHEN cardinality(v_ids) >= p_most;
+            END LOOP;
+            UPDATE weir.turns x SET customer = v_to.customer, meter = v_to.meter WHERE x.one;
+        END IF;
+    END IF;
+    IF v_ids = '{}' THEN
         RETURN;
     END IF;
     RETURN QUERY
     WITH one AS MATERIALIZED (
         SELECT r.id, r.customer, r.meter
         FROM weir.reports r
-        WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND r.retry_at <= v_wall
-          AND (p_customer IS NULL OR r.customer = p_customer)
-          -- Subqueries of one value are look-ups for each row, in the order of the index until there are enough, never joins
-          -- of all that is due.
-          AND coalesce((SELECT s.claimed_until FROM weir.streams s WHERE s.customer = r.customer AND s.meter = r.meter), '-infinity') <= v_wall
-          AND r.id = (SELECT y.id FROM weir.reports y
-                      WHERE y.customer = r.customer AND y.meter = r.meter AND y.state IN ('stored', 'unknown') AND NOT y.replaced
-                        AND y.retry_at <= v_wall AND (NOT y.ambiguous OR p_now < y.first_sent + interval '23 hours')
-                        AND y.stamp > p_now - interval '35 days' + interval '10 minutes'
-                        AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = y.key AND b.final)
-                      ORDER BY y.id LIMIT 1)
-        ORDER BY r.retry_at, r.id LIMIT p_most FOR UPDATE OF r SKIP LOCKED),
+        WHERE r.id = ANY (v_ids) AND r.state IN ('stored', 'unknown') AND NOT r.replaced AND r.retry_at <= v_wall
+        ORDER BY r.id FOR UPDATE OF r SKIP LOCKED),
     held AS (
         INSERT INTO weir.streams AS s (customer, meter, claimed_until, claim)
         SELECT o.customer, o.meter, v_wall + p_hold, 1 FROM one o ORDER BY o.customer, o.meter
