@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/shopspring/decimal"
+	"github.com/stripe/stripe-go/v79"
 )
 
 const (
@@ -35,13 +36,23 @@ type lateRow struct {
 	CreditQuantity, CreditAmount                  int64
 	CreditBefore                                  int64 // units of the line that no earlier row credits
 
-	answered bool // Stripe answered what was to be made
+	answered bool // Stripe did, or refused, what was to be made
+	doubtful bool // but an attempt may be under way
 }
 
-// heard notes whether Stripe answered a call that makes something.
+// heard notes whether a call that makes something was answered by what Stripe did with it. What was not executed says
+// nothing of an attempt before it, which may still be under way: too many calls, a key that is not accepted, a use of the
+// same Idempotency-Key at the same time. Nor is it sure after a fault, or where that key was used for another request,
+// that nothing is under way: then the next attempt waits for longer than any call lasts.
 func (l *lateRow) heard(err error) {
-	status, _ := statusOf(err)
-	l.answered = err == nil || status != 0
+	var se *stripe.Error
+	l.answered, l.doubtful = err == nil, false
+	if !errors.As(err, &se) {
+		return
+	}
+	_, throttled := Throttled(err)
+	l.answered = !throttled && !isStopped(err) && se.HTTPStatusCode != http.StatusConflict
+	l.doubtful = se.HTTPStatusCode >= http.StatusInternalServerError || se.Type == stripe.ErrorTypeIdempotency
 }
 
 // key is the Idempotency-Key of what is made for a row. An attempt that was never answered may still be under way: its
@@ -154,8 +165,13 @@ func (b *Biller) lateFailed(ctx context.Context, l *lateRow, cause error) error 
 	if IsPermanent(cause) {
 		state = "held"
 	}
+	var pause time.Duration
+	if l.doubtful {
+		pause = lateHold
+	}
 	_, err := b.db.Exec(ctx, `UPDATE weir.late SET error = left($2, 500), state = CASE WHEN state = 'stored' THEN $3 ELSE state END,
-		answers = answers + CASE WHEN $4 THEN 1 ELSE 0 END, retry_at = clock_timestamp() + least(interval '30 s', interval '1 s' * power(2, least(attempts, 5))) WHERE id = $1`, l.ID, cause.Error(), state, l.answered)
+		answers = answers + CASE WHEN $4 THEN 1 ELSE 0 END, retry_at = clock_timestamp() + greatest($5::interval, least(interval '30 s', interval '1 s' * power(2, least(attempts, 5)))) WHERE id = $1`,
+		l.ID, cause.Error(), state, l.answered, pause)
 	if err != nil {
 		return fmt.Errorf("store late row %d: %w", l.ID, err)
 	}
