@@ -65,7 +65,25 @@ func (b *Biller) Do(ctx context.Context, a Action, by usage.By) (int64, error) {
 	if err == nil || errors.Is(err, usage.ErrRepeated) {
 		return id, err
 	}
+	if id != 0 && !Refused(err) {
+		switch done, lookErr := b.wasDone(ctx, id); {
+		case lookErr != nil:
+			return 0, errors.Join(err, lookErr) // nothing is said of what nobody knows
+		case done:
+			return id, nil
+		}
+	}
 	return b.noteRefusal(ctx, a, by, err)
+}
+
+// wasDone reports whether an action is done although its commit was not answered: its row is there then, and only then.
+func (b *Biller) wasDone(ctx context.Context, row int64) (done bool, err error) {
+	ctx, cancel := b.after(ctx)
+	defer cancel()
+	if err = b.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM weir.audit WHERE id = $1)", row).Scan(&done); err != nil {
+		return false, fmt.Errorf("look whether audit row %d is there: %w", row, err)
+	}
+	return done, nil
 }
 
 // admit checks who asks and what for.
