@@ -16,17 +16,25 @@ import (
 	"github.com/weirhq/weir/usage"
 )
 
-// mute is a connection to the database whose first commit is done, and its answer lost.
+// mute is a connection to the database whose first commit is done, and its answer lost: whoever reads it finds the
+// connection closed.
 type mute struct {
 	net.Conn
 	lost *atomic.Bool
+	gone atomic.Bool
 }
 
 func (c *mute) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	if err == nil && bytes.Contains(p, []byte("commit\x00")) && c.lost.CompareAndSwap(false, true) {
-		_, err = c.Conn.Read(make([]byte, 1))
-		return 0, errors.Join(err, c.Close(), net.ErrClosed)
+	if bytes.Contains(p, []byte("commit\x00")) && c.lost.CompareAndSwap(false, true) {
+		c.gone.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *mute) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == nil && c.gone.Load() {
+		return 0, errors.Join(c.Close(), net.ErrClosed)
 	}
 	return n, err
 }
@@ -40,7 +48,7 @@ func TestAnActionWhoseCommitWasNotAnsweredIsDone(t *testing.T) {
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
-		return &mute{c, lost}, err
+		return &mute{Conn: c, lost: lost}, err
 	}
 	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
