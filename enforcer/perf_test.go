@@ -6,8 +6,10 @@ package enforcer_test
 
 import (
 	"log/slog"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,15 +130,21 @@ func TestPerfOneHotKeyOnTwoCores(t *testing.T) {
 // withinBound measures until a ratio is within the bound, at most three times.
 func withinBound(t *testing.T, name string, target float64, ratio func() float64) {
 	t.Helper()
+	margin := perfMargin
+	if s := os.Getenv("WEIR_PERF_MARGIN"); s != "" { // on machines that nobody knows
+		var err error
+		margin, err = strconv.ParseFloat(s, 64)
+		require.NoError(t, err)
+	}
 	var last float64
 	for range perfTries {
 		last = ratio()
 		t.Logf("%s: %.2f, target %.2f", name, last, target)
-		if last <= perfMargin*target {
+		if last <= margin*target {
 			return
 		}
 	}
-	require.LessOrEqual(t, last, perfMargin*target, "%s, in %d measurements of %d", name, perfTries, perfTries)
+	require.LessOrEqual(t, last, margin*target, "%s, in %d measurements of %d", name, perfTries, perfTries)
 }
 
 // A round is one undisturbed slice of calls here, so that the tail is seen: the 99th percentile of slices.
