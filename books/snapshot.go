@@ -18,8 +18,17 @@ type snapshots interface {
 // undoTime bounds the end of a transaction whose reader may have gone.
 const undoTime = 5 * time.Second
 
-// snapshot reads in one snapshot.
+// snapshot reads in one snapshot, by many short statements.
 func snapshot(ctx context.Context, db usage.DB, read func(pgx.Tx) error) error {
+	return snapshotWith(ctx, db, "SET LOCAL jit = off", read)
+}
+
+// inSnapshot is snapshot for statements that indexes answer.
+func inSnapshot(ctx context.Context, db usage.DB, read func(pgx.Tx) error) error {
+	return snapshotWith(ctx, db, byIndex, read)
+}
+
+func snapshotWith(ctx context.Context, db usage.DB, settings string, read func(pgx.Tx) error) error {
 	begin, ok := db.(snapshots)
 	if !ok {
 		return errors.New("a snapshot needs a pool or a connection")
@@ -33,23 +42,13 @@ func snapshot(ctx context.Context, db usage.DB, read func(pgx.Tx) error) error {
 		defer cancel()
 		_ = tx.Rollback(ctx) // it has written nothing
 	}()
-	if _, err := tx.Exec(ctx, "SET LOCAL jit = off"); err != nil { // many short statements
+	if _, err := tx.Exec(ctx, settings); err != nil {
 		return err
 	}
 	if err := read(tx); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
-}
-
-// inSnapshot is snapshot for statements that indexes answer.
-func inSnapshot(ctx context.Context, db usage.DB, read func(pgx.Tx) error) error {
-	return snapshot(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, byIndex); err != nil {
-			return err
-		}
-		return read(tx)
-	})
 }
 
 // byIndex keeps the planner from reading whole tables on a bad guess, and from compiling.
