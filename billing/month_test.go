@@ -315,10 +315,10 @@ func (m *months) cancel(t *tenant) {
 			break
 		}
 	}
-	// What was settled was known before the invoice of the same instant.
+	// What was settled was known before the invoice of the same instant, whose time Stripe gives in whole seconds.
 	for i, o := range t.ops {
 		if o.known.Equal(m.sim.Now()) {
-			t.ops[i].known = o.known.Add(-time.Nanosecond)
+			t.ops[i].known = o.known.Truncate(time.Second).Add(-time.Nanosecond)
 		}
 	}
 	_, err := m.api.Subscriptions.Cancel(t.sub.ID, &stripe.SubscriptionCancelParams{InvoiceNow: stripe.Bool(true)})
