@@ -85,11 +85,11 @@ func TestMonthsInSeconds(t *testing.T) {
 
 func chaos() bool { return os.Getenv("WEIR_CHAOS") == "1" }
 
-// seeded is the seed of a random test: WEIR_SEED, or a new one. It is printed.
+// seeded is the seed of a random test: WEIR_SEED, or a new one when that is 0 or not set. It is printed.
 func seeded(t *testing.T) uint64 {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("WEIR_SEED"); s != "" {
+	if s := os.Getenv("WEIR_SEED"); s != "" && s != "0" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		require.NoError(t, err)
 		seed = n
