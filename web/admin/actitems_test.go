@@ -15,9 +15,9 @@ import (
 // reap takes the world's node for dead.
 func (w *world) reap() {
 	w.Helper()
-	n, err := usage.ReadNode(w.Context(), w.db, w.node, w.sim.Now(), 1)
+	n, err := usage.ReadNode(w.Context(), w.db, w.node.ID, w.sim.Now(), 1)
 	require.NoError(w, err)
-	reaped, err := usage.Reap(w.Context(), w.db, w.node, n.Heartbeat)
+	reaped, err := usage.Reap(w.Context(), w.db, w.node.ID, n.Heartbeat)
 	require.NoError(w, err)
 	require.True(w, reaped)
 }
@@ -97,7 +97,7 @@ func TestANodeIsGivenUp(t *testing.T) {
 	w := newWorld(t)
 	w.use("acme", 10)
 	v := w.signedIn("Ann")
-	node := fmt.Sprintf("/admin/nodes/%d", w.node)
+	node := fmt.Sprintf("/admin/nodes/%d", w.node.ID)
 	path := node + "/give-up"
 	require.NotContains(t, v.page(node), path, "a live one can't be")
 	in := v.fill(path, "step", "preview")
@@ -123,7 +123,7 @@ func TestANodeIsGivenUp(t *testing.T) {
 	require.NotContains(t, v.page(node), path)
 	require.Len(t, w.log(), 1, "sent twice, it acts once")
 	e := w.log()[0]
-	require.Equal(t, []string{"Ann", usage.WayAdmin, "give up node", fmt.Sprintf("node %d", w.node), "looked into it", usage.ResultDone},
+	require.Equal(t, []string{"Ann", usage.WayAdmin, "give up node", fmt.Sprintf("node %d", w.node.ID), "looked into it", usage.ResultDone},
 		[]string{e.Actor, e.Way, e.Action, e.Subject, e.Reason, e.Result})
 	require.Equal(t, http.StatusNotFound, v.get("/admin/nodes/987654/give-up").status)
 }

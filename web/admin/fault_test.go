@@ -63,7 +63,7 @@ func TestAPlantedFaultIsOnTheOverview(t *testing.T) {
 		"foreign amount": {func(w *world) {
 			customer, _ := w.over("acme", 40)
 			w.hour()
-			_, err := w.api.BillingMeterEvents.New(&stripe.BillingMeterEventParams{
+			_, err := w.sim.API.BillingMeterEvents.New(&stripe.BillingMeterEventParams{
 				EventName: stripe.String(meterName), Timestamp: stripe.Int64(w.sim.Now().Add(-time.Minute).Unix()),
 				Payload: map[string]string{"stripe_customer_id": customer, "value": "7"},
 			})
@@ -78,7 +78,8 @@ func TestAPlantedFaultIsOnTheOverview(t *testing.T) {
 		}, "stop-unauthorized", "does not accept the API key", "STRIPE_API_KEY"},
 		"parked row": {func(w *world) {
 			key := w.use("acme", 5)
-			w.seal([]int64{key + 1_000_000}, []int64{7})
+			w.node.Count(key+1_000_000, 7)
+			w.node.Flush(w.sim.Now(), key+1_000_000)
 			w.fold()
 		}, "parked", "unknown key", "worker adjust"},
 		"parked webhook": {func(w *world) {
@@ -93,7 +94,7 @@ func TestAPlantedFaultIsOnTheOverview(t *testing.T) {
 		}, "stuck", "2 times in a row", "tried again by itself"},
 		"archived meter": {func(w *world) {
 			w.over("acme", 40)
-			_, err := w.api.BillingMeters.Deactivate(w.meter, nil)
+			_, err := w.sim.API.BillingMeters.Deactivate(w.meter, nil)
 			require.NoError(w, err)
 			w.hour()
 		}, "finding-meter_inactive", meterName, "Reactivate the meter"},
@@ -148,26 +149,26 @@ func TestADeadNodeIsOnTheOverview(t *testing.T) {
 	w := newWorld(t)
 	v := w.signedIn("Ada")
 	w.use("acme", 5)
-	id := fmt.Sprintf("node-%d", w.node)
+	id := fmt.Sprintf("node-%d", w.node.ID)
 	require.Empty(t, v.alert(id))
 	require.Contains(t, v.page("/admin/"), "1 live node")
 
-	w.exec("UPDATE weir.nodes SET heartbeat_at = clock_timestamp() - interval '3 minutes' WHERE id = $1", w.node) // nothing was heard of it
+	w.exec("UPDATE weir.nodes SET heartbeat_at = clock_timestamp() - interval '3 minutes' WHERE id = $1", w.node.ID) // nothing was heard of it
 	text := v.alert(id)
 	require.Contains(t, text, "longer than the lease time of 2 min")
 	require.Contains(t, text, "start an enforcer on its journal's folder")
 
-	n, err := usage.ReadNode(t.Context(), w.db, w.node, w.sim.Now(), 1)
+	n, err := usage.ReadNode(t.Context(), w.db, w.node.ID, w.sim.Now(), 1)
 	require.NoError(t, err)
-	reaped, err := usage.Reap(t.Context(), w.db, w.node, n.Heartbeat)
+	reaped, err := usage.Reap(t.Context(), w.db, w.node.ID, n.Heartbeat)
 	require.NoError(t, err)
 	require.True(t, reaped)
 	text = v.alert(id)
 	require.Contains(t, text, "its journal was not recovered")
-	require.Contains(t, text, fmt.Sprintf("worker nodes give-up --reason TEXT %d", w.node))
+	require.Contains(t, text, fmt.Sprintf("worker nodes give-up --reason TEXT %d", w.node.ID))
 	require.NoError(t, w.sim.Advance(t.Context(), time.Date(2026, 2, 1, 0, 5, 0, 0, time.UTC)))
 	require.Contains(t, v.alert(id), "Now it holds up 1.", "the month that has ended waits for it")
-	page := v.page(fmt.Sprintf("/admin/nodes/%d", w.node))
+	page := v.page(fmt.Sprintf("/admin/nodes/%d", w.node.ID))
 	require.Contains(t, page, "reaped")
 	require.Contains(t, v.page("/admin/nodes"), "reaped")
 }
@@ -195,7 +196,7 @@ func TestWhatWaitsTooLongIsOnTheOverview(t *testing.T) {
 	require.Contains(t, text, "has waited for 10 min")
 	require.Contains(t, text, "Start a worker")
 	require.Contains(t, v.page("/admin/"), "1 now", "that is urgent")
-	w.seal(nil, nil)
+	w.node.Flush(w.sim.Now())
 	w.work()
 	require.Empty(t, v.alert("lag-fold"))
 	require.Contains(t, v.page("/admin/?fresh=1"), `http-equiv="refresh" content="30"`)

@@ -23,7 +23,7 @@ func TestASearchLeadsToWhatWasMeant(t *testing.T) {
 	w.use("acme/eu", 1_040)
 	w.hour()
 	require.NoError(t, w.sim.Advance(t.Context(), start.AddDate(0, 1, 0).AddDate(0, 0, 1)))
-	w.seal(nil, nil)
+	w.node.Flush(w.sim.Now())
 	w.work()
 	text := func(sql string) string {
 		var s string
@@ -38,8 +38,8 @@ func TestASearchLeadsToWhatWasMeant(t *testing.T) {
 		require.Equal(t, http.StatusSeeOther, a.status, q)
 		require.Equal(t, "/admin/accounts/acme%2Feu", a.header.Get("Location"), q)
 	}
-	a := at(fmt.Sprint(w.node))
-	require.Equal(t, fmt.Sprintf("/admin/nodes/%d", w.node), a.header.Get("Location"))
+	a := at(fmt.Sprint(w.node.ID))
+	require.Equal(t, fmt.Sprintf("/admin/nodes/%d", w.node.ID), a.header.Get("Location"))
 	require.Equal(t, http.StatusOK, v.get(a.header.Get("Location")).status)
 	require.Equal(t, "/admin/accounts", at("").header.Get("Location"))
 	for _, q := range []string{"nothing", "cus_none", "sub_none", "in_none", "weir:none", "0", "-1", "99999999999999999999", "a\x00b", "\xff", strings.Repeat("a", 300), "%", "_", "'; DROP TABLE weir.accounts; --"} {
