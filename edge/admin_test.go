@@ -3,7 +3,6 @@ package edge_test
 import (
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -11,13 +10,12 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v79"
-	"github.com/stripe/stripe-go/v79/client"
 
 	"github.com/weirhq/weir/billing"
+	"github.com/weirhq/weir/internal/billingtest"
 	"github.com/weirhq/weir/internal/schematest"
 	"github.com/weirhq/weir/internal/stripesim"
-	"github.com/weirhq/weir/plans"
+	"github.com/weirhq/weir/internal/usagetest"
 	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/web/admin"
 )
@@ -33,44 +31,26 @@ var opened = time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 type office struct {
 	*testing.T
 	db     *pgxpool.Pool
-	sim    *stripesim.Server
-	api    *client.API
+	sim    *billingtest.Stripe
 	b      *billing.Biller
 	prices map[string]string
-	node   int64
-	used   map[int64]int64
+	node   *usagetest.Node
 	url    string
 }
 
 func newOffice(t *testing.T, tune ...func(*admin.Config)) *office {
 	t.Helper()
-	o := &office{T: t, db: schematest.Pool(t), prices: map[string]string{}, used: map[int64]int64{}}
-	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.b.Webhook().ServeHTTP(w, r) }))
-	t.Cleanup(hook.Close)
-	o.sim = stripesim.New(stripesim.Config{Start: opened, Webhooks: []stripesim.Webhook{{URL: hook.URL, Secret: "whsec_test"}}})
-	at, stop, err := o.sim.Listen()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, stop()) })
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	hc := &http.Client{Transport: transport, Timeout: 10 * time.Second}
-	o.api = client.New(o.sim.APIKey(), stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-		URL: stripe.String(at), HTTPClient: hc, MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),
-		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
-	}))
-	c, err := billing.NewClient(billing.ClientConfig{Key: o.sim.APIKey(), BaseURL: at, HTTPClient: hc, EventsPerSecond: 100_000, ReadsPerSecond: 100_000})
-	require.NoError(t, err)
+	o := &office{T: t, db: schematest.Pool(t), prices: map[string]string{}}
+	hook := billingtest.Endpoint(t)
+	o.sim = billingtest.Serve(t, stripesim.Config{Start: opened, Webhooks: []stripesim.Webhook{{URL: hook.URL, Secret: "whsec_test"}}})
+	var err error
 	o.b, err = billing.New(o.db, billing.Config{
-		Stripe: c, Clock: o.sim, Logger: slog.New(slog.DiscardHandler), WebhookSecrets: []string{"whsec_test"}, LookEach: time.Nanosecond,
+		Stripe: o.sim.Client(), Clock: o.sim, Logger: slog.New(slog.DiscardHandler), WebhookSecrets: []string{"whsec_test"}, LookEach: time.Nanosecond,
 	})
 	require.NoError(t, err)
-	file, err := plans.Parse([]byte(planFile))
-	require.NoError(t, err)
-	_, _, err = usage.Publish(t.Context(), o.db, file, "test", o.sim.Now())
-	require.NoError(t, err)
-	n, err := usage.Register(t.Context(), o.db, "api-1", "1.4.0", o.sim.Now())
-	require.NoError(t, err)
-	o.node = n.ID
+	hook.Serve(o.b.Webhook())
+	usagetest.Publish(t, o.db, planFile, o.sim.Now())
+	o.node = usagetest.Register(t, o.db, "api-1", o.sim.Now())
 	o.offer()
 	cfg := admin.Config{DB: o.db, Biller: o.b, Clock: o.sim, Logger: slog.New(slog.DiscardHandler), Token: token}
 	for _, f := range tune {
@@ -87,103 +67,44 @@ func newOffice(t *testing.T, tune ...func(*admin.Config)) *office {
 // offer makes at Stripe what the plan file names.
 func (o *office) offer() {
 	o.Helper()
-	m, err := o.api.BillingMeters.New(&stripe.BillingMeterParams{
-		DisplayName: stripe.String("requests"), EventName: stripe.String(meterName),
-		DefaultAggregation: &stripe.BillingMeterDefaultAggregationParams{Formula: stripe.String("sum")},
-	})
-	require.NoError(o, err)
-	p, err := o.api.Products.New(&stripe.ProductParams{Name: stripe.String("API")})
-	require.NoError(o, err)
-	price := func(name string, p *stripe.PriceParams) {
-		got, err := o.api.Prices.New(p)
-		require.NoError(o, err)
-		o.prices[name] = got.ID
-	}
+	product := o.sim.Product()
 	for _, name := range []string{"pro_monthly", "scale_monthly", "pro_2027"} {
-		price(name, &stripe.PriceParams{
-			Product: stripe.String(p.ID), Currency: stripe.String("usd"), UnitAmount: stripe.Int64(4_900), LookupKey: stripe.String(name),
-			Recurring: &stripe.PriceRecurringParams{Interval: stripe.String("month")},
-		})
+		o.prices[name] = o.sim.Licensed(product, name, 4_900, "month")
 	}
-	price("usage", &stripe.PriceParams{
-		Product: stripe.String(p.ID), Currency: stripe.String("usd"), UnitAmountDecimal: stripe.Float64(0.04),
-		Recurring: &stripe.PriceRecurringParams{Interval: stripe.String("month"), UsageType: stripe.String("metered"), Meter: stripe.String(m.ID)},
-	})
+	o.prices["usage"] = o.sim.Metered(product, o.sim.Meter(meterName), 0.04, "month")
 }
 
 func (o *office) subscribe(account string, prices ...string) string {
 	o.Helper()
-	p := &stripe.CustomerParams{}
-	p.AddMetadata("account_id", account)
-	c, err := o.api.Customers.New(p)
-	require.NoError(o, err)
-	s := &stripe.SubscriptionParams{Customer: stripe.String(c.ID)}
+	var ids []string
 	for _, name := range prices {
-		s.Items = append(s.Items, &stripe.SubscriptionItemsParams{Price: stripe.String(o.prices[name])})
+		ids = append(ids, o.prices[name])
 	}
-	_, err = o.api.Subscriptions.New(s)
-	require.NoError(o, err)
-	return c.ID
+	customer := o.sim.Customer(account)
+	o.sim.Subscribe(customer, ids...)
+	return customer
 }
 
 // use counts units of requests now.
 func (o *office) use(account string, units int64) int64 {
 	o.Helper()
-	now := o.sim.Now()
-	keys, err := usage.Contact(o.Context(), o.db, usage.ContactRequest{Node: o.node, Account: account, At: now, Feature: "nothing"})
-	require.NoError(o, err)
-	for _, k := range keys {
-		if k.Feature == "requests" && !now.Before(k.Starts) && now.Before(k.Ends) {
-			o.used[k.Key] += units
-			o.seal([]int64{k.Key}, []int64{o.used[k.Key]})
-			return k.Key
-		}
-	}
-	require.FailNow(o, "no key", account)
-	return 0
-}
-
-func (o *office) seal(keys, upto []int64) {
-	o.Helper()
-	latest, _, err := usage.Changes(o.Context(), o.db, 0)
-	require.NoError(o, err)
-	now := o.sim.Now()
-	_, err = usage.Flush(o.Context(), o.db, usage.Batch{Node: o.node, Keys: keys, Upto: upto, At: now, Sealed: now, Applied: latest})
-	require.NoError(o, err)
+	return o.node.Use(account, "requests", units, o.sim.Now())
 }
 
 // work does what a worker would find due.
 func (o *office) work() {
 	o.Helper()
-	ctx := o.Context()
-	for n := int64(1); n > 0; {
-		var err error
-		n, err = usage.Fold(ctx, o.db, 5000)
-		require.NoError(o, err)
-	}
-	for range 50 {
-		n, err := o.b.SyncDue(ctx, 100)
-		require.NoError(o, err)
-		_, err = o.b.Close(ctx)
-		require.NoError(o, err)
-		require.NoError(o, o.b.Report(ctx))
-		m, err := o.b.ReadDueInvoices(ctx, 100)
-		require.NoError(o, err)
-		if n == 0 && m == 0 {
-			break
-		}
-	}
-	_, err := usage.RefreshPressing(ctx, o.db, o.sim.Now(), 0)
+	billingtest.Work(o, o.db, o.b)
+	_, err := usage.RefreshPressing(o.Context(), o.db, o.sim.Now(), 0)
 	require.NoError(o, err)
 }
 
 func (o *office) advance(d, step time.Duration) {
 	o.Helper()
-	for to := o.sim.Now().Add(d); o.sim.Now().Before(to); {
-		require.NoError(o, o.sim.Advance(o.Context(), o.sim.Now().Add(min(step, to.Sub(o.sim.Now())))))
-		o.seal(nil, nil)
+	o.sim.InSteps(o.sim.Now().Add(d), step, func() {
+		o.node.Flush(o.sim.Now())
 		o.work()
-	}
+	})
 }
 
 // signIn opens a browser that has signed in by the login page.
@@ -222,9 +143,9 @@ func busy(t *testing.T, tune ...func(*admin.Config)) *office {
 	o.sim.Faults().Inject(stripesim.Match{Method: "POST", Path: "/v1/billing/meter_events", Count: 1}, stripesim.Refuse("The value of the payload is odd.", ""))
 	o.advance(time.Hour, time.Hour)
 	key := o.use("fabrikam", 5)
-	o.seal([]int64{key + 1_000_000}, []int64{7})
-	gone, err := usage.Register(t.Context(), o.db, "api-2", "1.3.2", o.sim.Now())
-	require.NoError(t, err)
+	o.node.Count(key+1_000_000, 7)
+	o.node.Flush(o.sim.Now(), key+1_000_000)
+	gone := usagetest.Register(t, o.db, "api-2", o.sim.Now())
 	reaped, err := usage.Reap(t.Context(), o.db, gone.ID, 0)
 	require.NoError(t, err)
 	require.True(t, reaped)
@@ -259,7 +180,7 @@ func TestTheAdminsOverview(t *testing.T) {
 	require.Contains(t, b.text("main"), "northwind")
 	for path, name := range map[string]string{
 		"/admin/findings": "admin-findings", "/admin/nodes": "admin-nodes", "/admin/accounts": "admin-accounts", "/admin/books/2026-04": "admin-books",
-		"/admin/held": "admin-held", "/admin/search?q=org_": "admin-search", fmt.Sprintf("/admin/nodes/%d", o.node): "admin-node",
+		"/admin/held": "admin-held", "/admin/search?q=org_": "admin-search", fmt.Sprintf("/admin/nodes/%d", o.node.ID): "admin-node",
 	} {
 		b.load(o.url + path)
 		b.shoot(name)
@@ -277,7 +198,7 @@ func TestTheAdminOnAPhoneAndInTheDark(t *testing.T) {
 	o := busy(t)
 	b := o.signIn(390, 844, dark(), noScript())
 	b.shoot("admin-phone")
-	for _, path := range []string{"/admin/", "/admin/findings", "/admin/nodes", "/admin/accounts", "/admin/books/2026-04", "/admin/held", fmt.Sprintf("/admin/nodes/%d", o.node)} {
+	for _, path := range []string{"/admin/", "/admin/findings", "/admin/nodes", "/admin/accounts", "/admin/books/2026-04", "/admin/held", fmt.Sprintf("/admin/nodes/%d", o.node.ID)} {
 		b.load(o.url + path)
 		require.LessOrEqual(t, value[int](b, "document.documentElement.scrollWidth"), 390, "nothing sticks out of %s", path)
 		require.Zero(t, value[int](b, `[...document.querySelectorAll("button, nav a")].filter(e => e.getBoundingClientRect().height < 24).length`), path)
@@ -295,7 +216,7 @@ func TestTheAdminOnAPhoneAndInTheDark(t *testing.T) {
 func TestTheAdminsSearchLeadsThere(t *testing.T) {
 	o := busy(t)
 	b := o.signIn(1280, 800)
-	b.do(chromedp.SendKeys(chromedp.CSS("#q"), fmt.Sprintf("%d\r", o.node)))
+	b.do(chromedp.SendKeys(chromedp.CSS("#q"), fmt.Sprintf("%d\r", o.node.ID)))
 	b.do(chromedp.WaitVisible(chromedp.CSS(".sheet")))
 	require.Contains(t, b.text("h1"), "Node")
 	b.do(chromedp.SendKeys(chromedp.CSS("#q"), "org_\r"))

@@ -16,7 +16,7 @@ import (
 
 	"github.com/weirhq/weir/internal/clock"
 	"github.com/weirhq/weir/internal/schematest"
-	"github.com/weirhq/weir/plans"
+	"github.com/weirhq/weir/internal/usagetest"
 	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/web"
 	"github.com/weirhq/weir/web/link"
@@ -63,20 +63,15 @@ type world struct {
 	clock *clock.Simulated
 	links *link.Signer
 	url   string
-	node  int64
-	used  map[int64]int64
+	node  *usagetest.Node
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, db: schematest.Pool(t), clock: clock.NewSimulated(now), used: map[int64]int64{}}
-	c, err := plans.Parse([]byte(planFile))
-	require.NoError(t, err)
-	_, _, err = usage.Publish(t.Context(), w.db, c, "test", now.AddDate(-1, 0, 0))
-	require.NoError(t, err)
-	n, err := usage.Register(t.Context(), w.db, "node", "test", now)
-	require.NoError(t, err)
-	w.node = n.ID
+	w := &world{T: t, db: schematest.Pool(t), clock: clock.NewSimulated(now)}
+	usagetest.Publish(t, w.db, planFile, now.AddDate(-1, 0, 0))
+	w.node = usagetest.Register(t, w.db, "node", now)
+	var err error
 	w.links, err = link.NewSigner(strings.Repeat("s", 32))
 	require.NoError(t, err)
 	pages, err := web.New(web.Config{
@@ -106,28 +101,12 @@ func (w *world) subscribe(account, plan string, starts time.Time) {
 // use counts units of a feature at an instant.
 func (w *world) use(account, feature string, units int64, at time.Time) {
 	w.Helper()
-	keys, err := usage.Contact(w.Context(), w.db, usage.ContactRequest{Node: w.node, Account: account, At: at, Feature: "nothing"})
-	require.NoError(w, err)
-	for _, k := range keys {
-		if k.Feature == feature && !at.Before(k.Starts) && at.Before(k.Ends) {
-			w.used[k.Key] += units
-			_, err := usage.Flush(w.Context(), w.db, usage.Batch{Node: w.node, Keys: []int64{k.Key}, Upto: []int64{w.used[k.Key]}, At: at, Sealed: at})
-			require.NoError(w, err)
-			return
-		}
-	}
-	require.FailNow(w, "no key", "%s of %s at %s", feature, account, at)
+	w.node.Use(account, feature, units, at)
 }
 
 func (w *world) fold() {
 	w.Helper()
-	for {
-		n, err := usage.Fold(w.Context(), w.db, 5000)
-		require.NoError(w, err)
-		if n == 0 {
-			return
-		}
-	}
+	usagetest.Fold(w, w.db)
 }
 
 // month spreads units of requests over the days of a period up to an instant, uneven as real use is.

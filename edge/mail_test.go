@@ -15,6 +15,7 @@ import (
 	"github.com/emersion/go-smtp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirhq/weir/internal/usagetest"
 	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/warnings"
 )
@@ -123,9 +124,7 @@ func TestABurstOverBothThresholdsIsOneMail(t *testing.T) {
 	box, server := newPostbox(t)
 	require.NoError(t, usage.SetContact(t.Context(), w.db, "acme", "ops@acme.example", "test", now))
 	for _, units := range []int64{7_000, 1_500, 1_600} { // one node after the other, folded in between
-		n, err := usage.Register(t.Context(), w.db, "node", "test", now)
-		require.NoError(t, err)
-		w.node, w.used = n.ID, map[int64]int64{}
+		w.node = usagetest.Register(t, w.db, "node", now)
 		w.use("acme", "requests", units, now)
 		w.fold()
 	}

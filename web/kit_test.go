@@ -17,7 +17,7 @@ import (
 
 	"github.com/weirhq/weir/internal/clock"
 	"github.com/weirhq/weir/internal/schematest"
-	"github.com/weirhq/weir/plans"
+	"github.com/weirhq/weir/internal/usagetest"
 	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/web"
 	"github.com/weirhq/weir/web/link"
@@ -63,22 +63,16 @@ type world struct {
 	wall  time.Time
 	pages *web.Pages
 	url   string
-	node  int64
-	used  map[int64]int64
+	node  *usagetest.Node
 }
 
 func newWorld(t testing.TB, tune ...func(*web.Config)) *world { return worldOf(t, planFile, tune...) }
 
 func worldOf(t testing.TB, file string, tune ...func(*web.Config)) *world {
 	t.Helper()
-	w := &world{TB: t, db: schematest.Pool(t), clock: clock.NewSimulated(noon), wall: noon, used: map[int64]int64{}}
-	c, err := plans.Parse([]byte(file))
-	require.NoError(t, err)
-	_, _, err = usage.Publish(t.Context(), w.db, c, "test", noon.AddDate(-1, 0, 0))
-	require.NoError(t, err)
-	n, err := usage.Register(t.Context(), w.db, "node", "test", noon)
-	require.NoError(t, err)
-	w.node = n.ID
+	w := &world{TB: t, db: schematest.Pool(t), clock: clock.NewSimulated(noon), wall: noon}
+	usagetest.Publish(t, w.db, file, noon.AddDate(-1, 0, 0))
+	w.node = usagetest.Register(t, w.db, "node", noon)
 	w.serve(tune...)
 	return w
 }
@@ -121,24 +115,12 @@ func (w *world) subscribe(account, plan string) int64 {
 // use counts units now; they lie in the inbox until fold.
 func (w *world) use(account, feature string, units int64) {
 	w.Helper()
-	now := w.clock.Now()
-	keys, err := usage.Contact(w.Context(), w.db, usage.ContactRequest{Node: w.node, Account: account, At: now, Feature: "nothing"})
-	require.NoError(w, err)
-	for _, k := range keys {
-		if k.Feature == feature && !now.Before(k.Starts) && now.Before(k.Ends) {
-			w.used[k.Key] += units
-			_, err := usage.Flush(w.Context(), w.db, usage.Batch{Node: w.node, Keys: []int64{k.Key}, Upto: []int64{w.used[k.Key]}, At: now, Sealed: now})
-			require.NoError(w, err)
-			return
-		}
-	}
-	require.FailNow(w, "no key", "%s of %s", feature, account)
+	w.node.Use(account, feature, units, w.clock.Now())
 }
 
 func (w *world) fold() {
 	w.Helper()
-	_, err := usage.Fold(w.Context(), w.db, 5000)
-	require.NoError(w, err)
+	usagetest.Fold(w, w.db)
 }
 
 func (w *world) token(account string) string {
