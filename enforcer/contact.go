@@ -83,9 +83,14 @@ func (e *Enforcer) install(s *slot, k upcoming, l lease) {
 	line := e.journal.Take(k.key, journal.KeyHash(s.account.name, e.featureOf(s), k.view.terms.StartsAt), uint64(l.own))
 	c := newCounter(s, k.view, l, line)
 	c.reaches(k.ends())
-	owes := c.back > 0
 	c.usedAt = e.clock.mono.Load()
 	e.register(c)
+	c.mu.Lock()
+	if e.fenced.Load() { // the answer was on its way when leases were set aside; a later fence finds the counter registered
+		c.cutAll()
+	}
+	owes := c.back > 0
+	c.mu.Unlock()
 	if e.cellRule.always {
 		e.promote(c)
 	}

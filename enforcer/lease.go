@@ -171,12 +171,13 @@ func (e *Enforcer) giveAll(some []*counter, wanted func(*counter) bool) {
 }
 
 // forgetIdle drops a counter that holds nothing and from which nothing was spent since an instant. The account's lock
-// keeps a reload from opening it again in between.
+// keeps a reload from opening it again in between. While the account is being read it stays: a counter that begins from
+// rows of before its lease went back would spend that lease again.
 func (e *Enforcer) forgetIdle(c *counter, since int64) bool {
 	a := c.slot.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !c.retireIdle(since) {
+	if e.isRead(a) || !c.retireIdle(since) {
 		return false
 	}
 	c.line.Hide() // the next counter of the key begins at this one's total: recovery must not add the two

@@ -34,25 +34,31 @@ func (b *between) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQue
 	}
 }
 
+// startHooked is an enforcer that a test stops between the database's answer to a query and what it does with it.
+func startHooked(t *testing.T, query string) (*Enforcer, *between) {
+	t.Helper()
+	config := schematest.Pool(t).Config().Copy()
+	hook := &between{query: query}
+	config.ConnConfig.Tracer = hook
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	catalog, err := plans.Parse([]byte(idlePlans))
+	require.NoError(t, err)
+	e, err := New(pool, &Config{Plans: catalog, JournalDir: t.TempDir(), MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
+	return e, hook
+}
+
 // A period is cut and opened again at once. Its counter stores what it counted last while the account is being read: the
 // rows that were read before that must not begin another counter below it.
 func TestAReopenedPeriodBeginsAtWhatItsCounterStoredMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"change", "contact"} {
-		config := schematest.Pool(t).Config().Copy()
-		hook := &between{query: map[string]string{"change": "weir.load(", "contact": "weir.contact("}[how]}
-		config.ConnConfig.Tracer = hook
-		pool, err := pgxpool.NewWithConfig(t.Context(), config)
-		require.NoError(t, err)
-		t.Cleanup(pool.Close)
-		catalog, err := plans.Parse([]byte(idlePlans))
-		require.NoError(t, err)
-		e, err := New(pool, &Config{Plans: catalog, JournalDir: t.TempDir(), MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		require.NoError(t, e.Start(t.Context()))
-		t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
-
-		_, err = e.Consume(t.Context(), "acme", "events", 1000)
+		e, hook := startHooked(t, map[string]string{"change": "weir.load(", "contact": "weir.contact("}[how])
+		_, err := e.Consume(t.Context(), "acme", "events", 1000)
 		require.NoError(t, err)
 		require.NoError(t, e.Flush(t.Context()))
 		s := e.slotOf("acme", "events")
@@ -84,7 +90,7 @@ func TestAReopenedPeriodBeginsAtWhatItsCounterStoredMeanwhile(t *testing.T) {
 		require.Nil(t, hook.run.Load())
 		require.NoError(t, e.Flush(t.Context()))
 		var stored int64
-		require.NoError(t, pool.QueryRow(t.Context(), "SELECT weir.stored($1)", c.key()).Scan(&stored))
+		require.NoError(t, e.pool.QueryRow(t.Context(), "SELECT weir.stored($1)", c.key()).Scan(&stored))
 		require.EqualValues(t, 1004, stored, how)
 	}
 }

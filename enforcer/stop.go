@@ -26,6 +26,7 @@ func (e *Enforcer) Stop(ctx context.Context) error {
 	})
 	e.drain() // what is in flight ends, and its grants go back with everything else below
 	e.byKey.each(func(c *counter) {
+		c.seal() // also what began, or was opened again, while tasks ended
 		keys, upto = append(keys, c.key()), append(upto, c.total())
 	})
 	if err := e.leave(ctx, keys, upto); err != nil {

@@ -1,0 +1,86 @@
+package enforcer
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// beyondLease is by how much a counter could spend more than the database has leased to its node.
+func (e *Enforcer) beyondLease(t *testing.T, c *counter) int64 {
+	t.Helper()
+	var lim int64
+	require.NoError(t, e.db.QueryRow(t.Context(), "SELECT lim FROM weir.leases WHERE key = $1 AND node = $2", c.key(), e.node).Scan(&lim))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total() + c.left() - lim
+}
+
+// Leases are set aside while a first contact is answered: what it brought may be another node's before it is spent.
+func TestAFirstContactThatWasAnsweredBehindTheFenceIsSetAside(t *testing.T) {
+	t.Parallel()
+	e, hook := startHooked(t, "weir.contact(")
+	e.flushing <- struct{}{} // no heartbeat ends the fence
+	fence := e.fence
+	hook.run.Store(&fence)
+	d, err := e.Consume(t.Context(), "acme", "events", 1)
+	require.NoError(t, err)
+	require.Equal(t, Unavailable, d.Reason)
+	c := e.slotOf("acme", "events").cur.Load()
+	require.Zero(t, c.leftNow()+c.total())
+	<-e.flushing
+	require.NoError(t, e.Flush(t.Context()))
+	d, err = e.Consume(t.Context(), "acme", "events", 1)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	require.LessOrEqual(t, e.beyondLease(t, c), int64(0))
+}
+
+// A lease is returned and its idle counter dropped while rows of before are on their way here: a counter that begins from
+// them would spend the lease again.
+func TestAnIdleCounterStaysWhileItsAccountIsRead(t *testing.T) {
+	t.Parallel()
+	e, hook := startHooked(t, "weir.load(")
+	_, err := e.Consume(t.Context(), "acme", "events", 10)
+	require.NoError(t, err)
+	require.NoError(t, e.Flush(t.Context()))
+	s := e.slotOf("acme", "events")
+	c := s.cur.Load()
+	require.Positive(t, c.leftNow())
+	meanwhile := func() {
+		e.give(c, func() bool { return true })
+		c.mu.Lock()
+		c.usedAt = e.clock.mono.Load() - int64(forgetAfter) - 1
+		c.mu.Unlock()
+		e.returnIdle()
+	}
+	hook.run.Store(&meanwhile)
+	require.NoError(t, e.reload(t.Context(), []*account{s.account}))
+	require.Nil(t, hook.run.Load())
+	require.LessOrEqual(t, e.beyondLease(t, s.cur.Load()), int64(0))
+	e.idleFor(t, c) // and goes once nobody reads
+}
+
+// A first contact is answered while the enforcer stops: nothing of it is spent once everything is settled.
+func TestAFirstContactThatIsAnsweredDuringAStopSpendsNothing(t *testing.T) {
+	t.Parallel()
+	e, hook := startHooked(t, "weir.contact(")
+	stopped := make(chan error, 1)
+	stop := func() {
+		go func() { stopped <- e.Stop(context.Background()) }()
+		<-e.life.Done() // every counter that is known is sealed
+	}
+	hook.run.Store(&stop)
+	_, err := e.Consume(t.Context(), "acme", "events", 1)
+	require.NoError(t, err)
+	require.NoError(t, <-stopped)
+	c := e.slotOf("acme", "events").cur.Load()
+	require.NotNil(t, c)
+	used := c.total()
+	d, err := e.Consume(t.Context(), "acme", "events", 1)
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.False(t, d.Allowed)
+	require.False(t, e.Meter("acme", "events").Take(1))
+	require.Equal(t, used, c.total())
+}
