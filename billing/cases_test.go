@@ -21,11 +21,7 @@ import (
 // mark sends a node's mark, and the keys under which it holds reservations over their period's end.
 func (n *node) mark(held ...int64) {
 	n.w.Helper()
-	latest, _, err := usage.Changes(n.w.Context(), n.w.db, n.change)
-	require.NoError(n.w, err)
-	_, err = usage.Flush(n.w.Context(), n.w.db, usage.Batch{Node: n.id, At: n.w.sim.Now(), Sealed: n.w.sim.Now(), Applied: latest, Held: held})
-	require.NoError(n.w, err)
-	n.change = latest
+	n.Send(usage.Batch{At: n.w.sim.Now(), Sealed: n.w.sim.Now(), Held: held})
 }
 
 func TestCase07WorkThatEndsAfterTheBoundaryIsBilledInThePeriodOfAdmission(t *testing.T) {

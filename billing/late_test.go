@@ -134,7 +134,7 @@ func TestWorkerDownAroundTheBoundary(t *testing.T) {
 			w.toEnd()
 			w.node.use("acme", 12)
 			if c.want.Late == 0 {
-				w.hook.Store(nil) // nobody answers at all; else another process stores webhooks, and Stripe does not wait
+				w.hook.Serve(nil) // nobody answers at all; else another process stores webhooks, and Stripe does not wait
 			}
 			end := start.AddDate(0, 1, 0)
 			require.NoError(t, w.sim.Advance(t.Context(), end.Add(c.back)))
@@ -215,7 +215,7 @@ func TestLateUsageIsAimedAgainWhenItsDraftIsFinal(t *testing.T) {
 			require.Equal(t, "draft", draft.Status)
 			slow.flush(key)
 			w.work()
-			w.hook.Store(nil) // what happens at Stripe is not known here
+			w.hook.Serve(nil) // what happens at Stripe is not known here
 			_, err := w.api.Invoices.FinalizeInvoice(draft.ID, nil)
 			require.NoError(t, err)
 			if ended {

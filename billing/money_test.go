@@ -71,7 +71,7 @@ func TestAPeriodThatNobodyReadIsConfirmedByItsInvoice(t *testing.T) {
 			customer, key := w.over("acme", 40)
 			w.advance(first.Add(-time.Hour), 25*day)
 			w.advance(first.Add(-time.Minute), 59*time.Minute)
-			w.hook.Store(nil) // the worker is down
+			w.hook.Serve(nil) // the worker is down
 			require.NoError(t, w.sim.Advance(t.Context(), first.Add(time.Hour)))
 			missed := w.node.use("acme", 1_070)
 			require.NotEqual(t, key, missed)
@@ -103,7 +103,7 @@ func TestAPeriodThatNothingConfirmsIsFound(t *testing.T) {
 	first, second := start.AddDate(0, 1, 0), start.AddDate(0, 2, 0)
 	w.advance(first.Add(-time.Hour), 25*day)
 	w.advance(first.Add(-time.Minute), 59*time.Minute)
-	w.hook.Store(nil)
+	w.hook.Serve(nil)
 	require.NoError(t, w.sim.Advance(t.Context(), first.Add(time.Hour)))
 	missed := w.node.use("acme", 1_070)
 	require.NotEqual(t, key, missed)

@@ -145,7 +145,7 @@ func TestCloseWaitsForTheChangeThatSetTheEnd(t *testing.T) {
 	w.hour()
 	n := w.node
 	w.node = nil
-	before := n.change
+	before := n.Change()
 	list := w.api.Subscriptions.List(&stripe.SubscriptionListParams{Customer: stripe.String(customer)})
 	require.True(t, list.Next())
 	_, err := w.b.Settle(t.Context(), "acme")

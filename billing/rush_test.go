@@ -153,12 +153,11 @@ func (r *rush) read(ctx context.Context, due func(context.Context, int) (int, er
 // serveSlowly answers so many webhooks a second.
 func (w *world) serveSlowly(b *billing.Biller, perSecond int) {
 	h, l := b.Webhook(), rate.NewLimiter(rate.Limit(perSecond), 1)
-	var slow http.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.hook.Serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if l.Wait(r.Context()) == nil {
 			h.ServeHTTP(rw, r)
 		}
-	})
-	w.hook.Store(&slow)
+	}))
 }
 
 // pause is a worker's second between two looks.

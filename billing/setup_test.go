@@ -1,12 +1,8 @@
 package billing_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,11 +14,12 @@ import (
 
 	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/billingtest"
 	"github.com/weirhq/weir/internal/pgtest"
 	"github.com/weirhq/weir/internal/schema"
+	"github.com/weirhq/weir/internal/schematest"
 	"github.com/weirhq/weir/internal/stripesim"
-	"github.com/weirhq/weir/plans"
-	"github.com/weirhq/weir/usage"
+	"github.com/weirhq/weir/internal/usagetest"
 )
 
 const planFile = `
@@ -59,11 +56,11 @@ var start = time.Date(2026, 1, 10, 9, 30, 17, 0, time.UTC)
 type world struct {
 	*testing.T
 	db     *pgxpool.Pool
-	sim    *stripesim.Server
+	sim    *billingtest.Stripe
 	api    *client.API
 	b      *billing.Biller
 	client *billing.Client
-	hook   atomic.Pointer[http.Handler]
+	hook   *billingtest.Hook
 	hookAt string
 	simURL string
 
@@ -83,41 +80,20 @@ type setup struct {
 
 func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
-	w := &world{T: t, db: openDatabase(t, s.timeZone), prices: map[string]string{}}
-	mux := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if h := w.hook.Load(); h != nil {
-			(*h).ServeHTTP(rw, r)
-			return
-		}
-		http.Error(rw, "no worker", http.StatusServiceUnavailable)
-	}))
-	t.Cleanup(mux.Close)
-	w.hookAt = mux.URL
+	w := &world{T: t, db: openDatabase(t, s.timeZone), hook: billingtest.Endpoint(t), prices: map[string]string{}}
 	if s.sim.Start.IsZero() {
 		s.sim.Start = start
 	}
 	if !s.noHooks {
-		s.sim.Webhooks = append(s.sim.Webhooks, stripesim.Webhook{URL: mux.URL, Secret: secret},
-			stripesim.Webhook{URL: mux.URL, Secret: secret, Thin: true})
+		s.sim.Webhooks = append(s.sim.Webhooks, stripesim.Webhook{URL: w.hook.URL, Secret: secret},
+			stripesim.Webhook{URL: w.hook.URL, Secret: secret, Thin: true})
 	}
-	w.sim = stripesim.New(s.sim)
-	url, stop, err := w.sim.Listen()
-	w.simURL = url
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, stop()) })
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
-	t.Cleanup(transport.CloseIdleConnections)
-	hc := &http.Client{Transport: transport, Timeout: 10 * time.Second}
-	w.api = client.New(w.sim.APIKey(), stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-		URL: stripe.String(url), HTTPClient: hc, MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),
-		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
-	}))
-	cc := billing.ClientConfig{Key: w.sim.APIKey(), BaseURL: url, HTTPClient: hc, EventsPerSecond: 100_000, ReadsPerSecond: 100_000}
-	if s.tune != nil {
-		s.tune(&cc)
+	w.sim = billingtest.Serve(t, s.sim)
+	w.api, w.simURL, w.hookAt = w.sim.API, w.sim.URL, w.hook.URL
+	if s.tune == nil {
+		s.tune = func(*billing.ClientConfig) {}
 	}
-	w.client, err = billing.NewClient(cc)
-	require.NoError(t, err)
+	w.client = w.sim.Client(s.tune)
 	w.b = w.biller(w.db)
 	w.serve(w.b)
 	if s.file == "" {
@@ -145,15 +121,7 @@ func openDatabase(t *testing.T, zone string) *pgxpool.Pool {
 }
 
 func migrated(t testing.TB) string {
-	return pgtest.Migrated(t, schema.Fingerprint(), func(ctx context.Context, url string) error {
-		conn, err := pgx.Connect(ctx, url)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		_, err = schema.Migrate(ctx, conn)
-		return err
-	})
+	return pgtest.Migrated(t, schema.Fingerprint(), schematest.Migrate)
 }
 
 func (w *world) biller(db *pgxpool.Pool) *billing.Biller {
@@ -165,31 +133,17 @@ func (w *world) biller(db *pgxpool.Pool) *billing.Biller {
 	return b
 }
 
-func (w *world) serve(b *billing.Biller) {
-	h := b.Webhook()
-	w.hook.Store(&h)
-}
+func (w *world) serve(b *billing.Biller) { w.hook.Serve(b.Webhook()) }
 
 func (w *world) publish(file string) {
 	w.Helper()
-	c, err := plans.Parse([]byte(file))
-	require.NoError(w, err)
-	_, _, err = usage.Publish(w.Context(), w.db, c, "test", w.sim.Now())
-	require.NoError(w, err)
+	usagetest.Publish(w, w.db, file, w.sim.Now())
 }
 
 // catalogue makes the meter and the prices at Stripe that the plan file names.
 func (w *world) catalogue() {
 	w.Helper()
-	m, err := w.api.BillingMeters.New(&stripe.BillingMeterParams{
-		DisplayName: stripe.String("events"), EventName: stripe.String(event),
-		DefaultAggregation: &stripe.BillingMeterDefaultAggregationParams{Formula: stripe.String("sum")},
-	})
-	require.NoError(w, err)
-	w.meter = m.ID
-	p, err := w.api.Products.New(&stripe.ProductParams{Name: stripe.String("API")})
-	require.NoError(w, err)
-	w.product = p.ID
+	w.meter, w.product = w.sim.Meter(event), w.sim.Product()
 	w.prices["pro_monthly"] = w.licensed("pro_monthly", 2_000, "month")
 	w.prices["scale_monthly"] = w.licensed("scale_monthly", 20_000, "month")
 	w.prices["scale_yearly"] = w.licensed("scale_yearly", 200_000, "year")
@@ -198,38 +152,17 @@ func (w *world) catalogue() {
 
 func (w *world) licensed(lookup string, cents int64, interval string) string {
 	w.Helper()
-	p := &stripe.PriceParams{
-		Product: stripe.String(w.product), Currency: stripe.String("usd"), UnitAmount: stripe.Int64(cents),
-		Recurring: &stripe.PriceRecurringParams{Interval: stripe.String(interval)},
-	}
-	if lookup != "" {
-		p.LookupKey = stripe.String(lookup)
-	}
-	got, err := w.api.Prices.New(p)
-	require.NoError(w, err)
-	return got.ID
+	return w.sim.Licensed(w.product, lookup, cents, interval)
 }
 
 func (w *world) metered(cents float64, interval string) string {
 	w.Helper()
-	got, err := w.api.Prices.New(&stripe.PriceParams{
-		Product: stripe.String(w.product), Currency: stripe.String("usd"), UnitAmountDecimal: stripe.Float64(cents),
-		Recurring: &stripe.PriceRecurringParams{Interval: stripe.String(interval), UsageType: stripe.String("metered"), Meter: stripe.String(w.meter)},
-	})
-	require.NoError(w, err)
-	return got.ID
+	return w.sim.Metered(w.product, w.meter, cents, interval)
 }
 
-// customer makes a customer whose metadata names an account; none when account is empty.
 func (w *world) customer(account string) string {
 	w.Helper()
-	p := &stripe.CustomerParams{}
-	if account != "" {
-		p.AddMetadata("account_id", account)
-	}
-	c, err := w.api.Customers.New(p)
-	require.NoError(w, err)
-	return c.ID
+	return w.sim.Customer(account)
 }
 
 // subscribe puts an account's new customer on prices by lookup key.
@@ -241,13 +174,11 @@ func (w *world) subscribe(account string, prices ...string) (customer string, su
 
 func (w *world) subscribeCustomer(customer string, prices ...string) *stripe.Subscription {
 	w.Helper()
-	p := &stripe.SubscriptionParams{Customer: stripe.String(customer)}
-	for _, name := range prices {
-		p.Items = append(p.Items, &stripe.SubscriptionItemsParams{Price: stripe.String(w.price(name))})
+	ids := make([]string, len(prices))
+	for i, name := range prices {
+		ids[i] = w.price(name)
 	}
-	sub, err := w.api.Subscriptions.New(p)
-	require.NoError(w, err)
-	return sub
+	return w.sim.Subscribe(customer, ids...)
 }
 
 func (w *world) price(name string) string {
@@ -257,66 +188,40 @@ func (w *world) price(name string) string {
 	return name
 }
 
-// node counts like an enforcer that sends everything at once.
+// node counts events at the simulator's time.
 type node struct {
-	w      *world
-	id     int64
-	change int64
-	used   map[int64]int64 // by key, cumulative
+	*usagetest.Node
+	w    *world
+	id   int64
+	used map[int64]int64 // by key, cumulative
 }
 
 func (w *world) newNode() *node {
 	w.Helper()
-	n, err := usage.Register(w.Context(), w.db, "node", "test", w.sim.Now())
-	require.NoError(w, err)
-	return &node{w: w, id: n.ID, change: n.Change, used: map[int64]int64{}}
+	n := usagetest.Register(w, w.db, "node", w.sim.Now())
+	return &node{Node: n, w: w, id: n.ID, used: n.Used()}
 }
 
 // use counts units of an account now, whatever its ceiling.
 func (n *node) use(account string, units int64) int64 {
 	n.w.Helper()
-	key := n.keyAt(account, n.w.sim.Now())
-	n.used[key] += units
-	n.flush(key)
-	return key
+	return n.Use(account, "events", units, n.w.sim.Now())
 }
 
 func (n *node) keyAt(account string, at time.Time) int64 {
 	n.w.Helper()
-	keys, err := usage.Contact(n.w.Context(), n.w.db, usage.ContactRequest{Node: n.id, Account: account, At: at, Feature: "nothing"})
-	require.NoError(n.w, err)
-	for _, k := range keys {
-		if k.Feature == "events" && !at.Before(k.Starts) && at.Before(k.Ends) {
-			return k.Key
-		}
-	}
-	require.FailNow(n.w, "no key", "account %s at %s", account, at)
-	return 0
+	return n.Key(account, "events", at)
 }
 
 // flush sends cumulative amounts, and with them the mark: everything before now is sealed.
 func (n *node) flush(keys ...int64) {
 	n.w.Helper()
-	latest, _, err := usage.Changes(n.w.Context(), n.w.db, n.change)
-	require.NoError(n.w, err)
-	b := usage.Batch{Node: n.id, At: n.w.sim.Now(), Sealed: n.w.sim.Now(), Applied: latest}
-	for _, k := range keys {
-		b.Keys, b.Upto = append(b.Keys, k), append(b.Upto, n.used[k])
-	}
-	_, err = usage.Flush(n.w.Context(), n.w.db, b)
-	require.NoError(n.w, err)
-	n.change = latest
+	n.Flush(n.w.sim.Now(), keys...)
 }
 
 func (w *world) fold() {
 	w.Helper()
-	for {
-		n, err := usage.Fold(w.Context(), w.db, 5000)
-		require.NoError(w, err)
-		if n == 0 {
-			return
-		}
-	}
+	usagetest.Fold(w, w.db)
 }
 
 // work does everything that a worker would find due, until nothing is.
@@ -327,39 +232,18 @@ func (w *world) work() {
 
 func (w *world) workWith(b *billing.Biller) {
 	w.Helper()
-	ctx := w.Context()
-	w.fold()
-	for range 50 {
-		again := false
-		n, err := b.SyncDue(ctx, 100)
-		require.NoError(w, err)
-		again = again || n > 0
-		_, err = b.Close(ctx)
-		require.NoError(w, err)
-		require.NoError(w, b.Report(ctx))
-		n, err = b.ReadDueInvoices(ctx, 100)
-		require.NoError(w, err)
-		if !again && n == 0 {
-			return
-		}
-	}
-	require.FailNow(w, "there is always more to do")
+	billingtest.Work(w, w.db, b)
 }
 
 // advance moves time in steps in which nodes seal and the worker works.
 func (w *world) advance(to time.Time, step time.Duration) {
 	w.Helper()
-	for now := w.sim.Now(); now.Before(to); now = w.sim.Now() {
-		next := now.Add(step)
-		if next.After(to) {
-			next = to
-		}
-		require.NoError(w, w.sim.Advance(w.Context(), next))
+	w.sim.InSteps(to, step, func() {
 		if w.node != nil {
 			w.node.flush()
 		}
 		w.work()
-	}
+	})
 }
 
 func (w *world) number(sql string, args ...any) int64 {

@@ -19,7 +19,7 @@ type Node struct {
 
 	t      testing.TB
 	db     *pgxpool.Pool
-	change int64           // the newest plan change that it knows
+	change int64           // the newest plan change that it has applied
 	used   map[int64]int64 // by key, cumulative
 }
 
@@ -30,6 +30,9 @@ func Register(t testing.TB, db *pgxpool.Pool, name string, at time.Time) *Node {
 	require.NoError(t, err)
 	return &Node{ID: n.ID, t: t, db: db, change: n.Change, used: map[int64]int64{}}
 }
+
+// Change is the newest plan change that the node has applied.
+func (n *Node) Change() int64 { return n.change }
 
 // Key is the key of an account's feature in the period that holds an instant. An account that is new is made.
 func (n *Node) Key(account, feature string, at time.Time) int64 {
@@ -63,15 +66,15 @@ func (n *Node) Use(account, feature string, units int64, at time.Time) (key int6
 // Flush sends what the node has counted of some keys, and its mark: everything before now is sealed.
 func (n *Node) Flush(now time.Time, keys ...int64) {
 	n.t.Helper()
-	n.FlushSealed(now, now, keys...)
+	n.Send(usage.Batch{At: now, Sealed: now}, keys...)
 }
 
-// FlushSealed is Flush of a node that has sealed less.
-func (n *Node) FlushSealed(now, sealed time.Time, keys ...int64) {
+// Send is Flush of any batch: the node, the plan changes that it knows and the keys are filled in.
+func (n *Node) Send(b usage.Batch, keys ...int64) {
 	n.t.Helper()
 	latest, _, err := usage.Changes(n.t.Context(), n.db, n.change)
 	require.NoError(n.t, err)
-	b := usage.Batch{Node: n.ID, At: now, Sealed: sealed, Applied: latest}
+	b.Node, b.Applied = n.ID, latest
 	for _, k := range keys {
 		b.Keys, b.Upto = append(b.Keys, k), append(b.Upto, n.used[k])
 	}
