@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	token     = "the admin's token"
+	token     = "the-token-of-the-admin"
 	meterName = "requests_overage"
 )
 

@@ -3,6 +3,7 @@ package warnings
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -34,8 +36,9 @@ func NewWebhook(address, secret string) (*Webhook, error) {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return nil, errors.New("webhook: the address is not a URL such as https://api.example.com/hooks/usage")
 	}
+	key, errKey := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	signer, err := standardwebhooks.NewWebhook(secret)
-	if err != nil || len(secret) < minSecretBytes*4/3 {
+	if err != nil || errKey != nil || len(key) < minSecretBytes {
 		return nil, errors.New("webhook: the secret is not whsec_ followed by the base64 of 24 to 64 random bytes: make one with `echo whsec_$(openssl rand -base64 32)`")
 	}
 	return &Webhook{url: u.String(), signer: signer, client: &http.Client{

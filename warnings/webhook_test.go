@@ -1,6 +1,7 @@
 package warnings_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"sync"
@@ -116,6 +117,7 @@ func TestWhatIsRefusedAsASetting(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ address, secret string }{
 		{"", secret}, {"ftp://example.com", secret}, {"https://example.com", ""}, {"https://example.com", "whsec_c2hvcnQ="}, {"https://example.com", "whsec_!"},
+		{"https://example.com", "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23))},
 	} {
 		_, err := warnings.NewWebhook(c.address, c.secret)
 		require.Error(t, err, c)

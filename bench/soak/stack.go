@@ -44,7 +44,7 @@ plans:
 
 const (
 	nodeCount  = 3
-	hookSecret = "whsec_soak"
+	hookSecret = "whsec_of_the_soak"
 	waitMost   = 2 * time.Minute
 )
 
@@ -193,7 +193,7 @@ func (s *stack) startProcesses(ctx context.Context) error {
 	var err error
 	if s.worker, err = s.process("worker", []string{"serve"},
 		"WEIR_PLANS="+plans, "STRIPE_API_KEY="+s.stripe.APIKey(), "STRIPE_API_BASE="+s.at, "STRIPE_WEBHOOK_SECRET="+hookSecret,
-		"WEIR_ADMIN_TOKEN=soak", "WEIR_SECRET=a secret of the soak and of nothing else"); err != nil {
+		"WEIR_ADMIN_TOKEN=token-of-the-soak", "WEIR_SECRET=a secret of the soak and of nothing else"); err != nil {
 		return err
 	}
 	if out, err := s.run("migrate"); err != nil {

@@ -81,7 +81,7 @@ func goroutinesOf(addr string) float64 {
 	if err != nil {
 		return 0
 	}
-	req.Header.Set("Authorization", "Bearer soak")
+	req.Header.Set("Authorization", "Bearer token-of-the-soak")
 	client := http.Client{Timeout: 2 * time.Second}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -133,9 +132,7 @@ func (o *options) secrets(args []string, env func(string) string) error {
 	if o.DatabaseURL == "" {
 		note(errors.New("DATABASE_URL is not set: give it the database's URL, postgres://user:password@host:5432/name"))
 	}
-	if o.apiToken != "" && (len(o.apiToken) < 16 || strings.ContainsFunc(o.apiToken, func(r rune) bool { return r <= ' ' || r > '~' })) {
-		note(errors.New("WEIR_API_TOKEN must be at least 16 characters of printable ASCII without blanks: `openssl rand -hex 32` makes one"))
-	}
+	note(settings.Token("WEIR_API_TOKEN", o.apiToken))
 	if o.StopTimeout < time.Second || o.StopTimeout > time.Hour {
 		note(fmt.Errorf("--stop-timeout is %s: use 1s to 1h", o.StopTimeout))
 	}

@@ -28,7 +28,11 @@ type adminFlags struct {
 
 func (a *adminFlags) read(env func(string) string) error {
 	a.token = env("WEIR_ADMIN_TOKEN")
-	if err := settings.FromFile(&a.token, a.AdminTokenFile, "WEIR_ADMIN_TOKEN"); err != nil {
+	err := settings.FromFile(&a.token, a.AdminTokenFile, "WEIR_ADMIN_TOKEN")
+	if err == nil {
+		err = settings.Token("WEIR_ADMIN_TOKEN", a.token)
+	}
+	if err != nil {
 		return usageError{err}
 	}
 	return nil

@@ -33,7 +33,7 @@ func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	now := time.Now().UTC()
 	p.stripe(stripesim.Config{Start: now})
 	url := p.env["DATABASE_URL"]
-	p.env["WEIR_ADMIN_TOKEN"] = "a token"
+	p.env["WEIR_ADMIN_TOKEN"] = "admin-token-of-a-test"
 	p.do("plans", "apply", "--actor", "ann", "--reason", "the first one")
 	require.Len(t, audited(t, url), 1)
 	require.Contains(t, audited(t, url)[0], "cli ann publish plans ")
@@ -80,10 +80,10 @@ func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	s := p.serve()
 	before := len(audited(t, url))
 	require.Equal(t, http.StatusUnauthorized, s.status("PUT", "/v1/accounts/other", "", `{"customer":"`+c.ID+`"}`))
-	require.Equal(t, http.StatusOK, s.status("PUT", "/v1/accounts/other", "a token", `{"customer":"`+c.ID+`"}`))
-	require.Equal(t, http.StatusOK, s.status("POST", "/v1/settle/other", "a token", ""))
-	require.Equal(t, http.StatusNoContent, s.status("PUT", "/v1/accounts/other/contact", "a token", `{"email":"ops@example.com"}`))
-	require.Equal(t, http.StatusUnprocessableEntity, s.status("PUT", "/v1/accounts/other", "a token", `{"customer":"nobody"}`))
+	require.Equal(t, http.StatusOK, s.status("PUT", "/v1/accounts/other", "admin-token-of-a-test", `{"customer":"`+c.ID+`"}`))
+	require.Equal(t, http.StatusOK, s.status("POST", "/v1/settle/other", "admin-token-of-a-test", ""))
+	require.Equal(t, http.StatusNoContent, s.status("PUT", "/v1/accounts/other/contact", "admin-token-of-a-test", `{"email":"ops@example.com"}`))
+	require.Equal(t, http.StatusUnprocessableEntity, s.status("PUT", "/v1/accounts/other", "admin-token-of-a-test", `{"customer":"nobody"}`))
 	require.Equal(t, []string{"api host map other: done", "api host settle other: done", "api host contact other: done"}, audited(t, url)[before:])
 	require.NoError(t, s.stop())
 

@@ -54,6 +54,11 @@ func (s *serveCmd) Run(c *call) error {
 	if catalog.BillsOverage() && s.key == "" && !s.NoStripe {
 		return usageError{errors.New("a plan bills overage and no Stripe key is set: set STRIPE_API_KEY, or say --no-stripe to record overage and report nothing")}
 	}
+	for _, one := range s.secrets {
+		if err := settings.SigningSecret(one); err != nil {
+			return usageError{fmt.Errorf("STRIPE_WEBHOOK_SECRET: %w", err)}
+		}
+	}
 	if s.key != "" && len(s.secrets) == 0 {
 		return usageError{errors.New("STRIPE_WEBHOOK_SECRET is not set: it is the signing secret of the webhook endpoint (whsec_…), shown where the endpoint was made")}
 	}

@@ -27,7 +27,7 @@ import (
 
 const (
 	key    = "sk_test_simulator"
-	secret = "whsec_simulator"
+	secret = "whsec_of_the_simulator"
 )
 
 func main() {

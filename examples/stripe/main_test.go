@@ -62,7 +62,7 @@ func TestAnAccountIsSubscribedAndTheWorkerIsTold(t *testing.T) {
 	go func() { ended <- run(ctx, cfg) }()
 	customer := regexp.MustCompile(`^acme is customer (cus_\w+), on plan pro\n$`).FindStringSubmatch(<-out)
 	require.Len(t, customer, 2)
-	require.Regexp(t, `STRIPE_API_BASE=http://127\.0\.0\.1:\d+ STRIPE_API_KEY=sk_test_simulator STRIPE_WEBHOOK_SECRET=whsec_simulator\n`, <-out)
+	require.Regexp(t, `STRIPE_API_BASE=http://127\.0\.0\.1:\d+ STRIPE_API_KEY=sk_test_simulator STRIPE_WEBHOOK_SECRET=whsec_of_the_simulator\n`, <-out)
 
 	var sub struct {
 		Customer string `json:"customer"`

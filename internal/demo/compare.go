@@ -49,7 +49,7 @@ func (a *account) asExpected(overage int64) bool {
 func (w *world) invite() {
 	w.say.printf("  Everything is still running. Have a look:\n\n")
 	w.say.printf("    worker      %s\n", w.worker.url)
-	w.say.printf("    admin       %s/admin/  (token demo)\n", w.worker.url)
+	w.say.printf("    admin       %s/admin/  (token: token-of-the-demo)\n", w.worker.url)
 	for _, c := range w.enforcer {
 		w.say.printf("    %s  %s\n", c.name, c.url)
 	}

@@ -203,7 +203,7 @@ func (w *world) startWorker(ctx context.Context) error {
 	}
 	env := []string{
 		"DATABASE_URL=" + w.dbURL, "WEIR_LOG_LEVEL=warn", "WEIR_PLANS=" + plans, "WEIR_ADDR=127.0.0.1:0", "STRIPE_API_KEY=" + w.stripe.APIKey(),
-		"STRIPE_API_BASE=" + w.stripeAt, "STRIPE_WEBHOOK_SECRET=" + w.hook, "WEIR_ADMIN_TOKEN=demo", "WEIR_SECRET=a secret of the demo and of nothing else",
+		"STRIPE_API_BASE=" + w.stripeAt, "STRIPE_WEBHOOK_SECRET=" + w.hook, "WEIR_ADMIN_TOKEN=token-of-the-demo", "WEIR_SECRET=a secret of the demo and of nothing else",
 	}
 	if err := runChild(ctx, w.cfg.Worker, []string{"migrate"}, env); err != nil {
 		return err

@@ -48,7 +48,7 @@ const draftTime = time.Hour // that an invoice stays a draft
 // startStripe starts the simulator on the demo's clock and sells the plan file's pro plan there: a monthly price, and a
 // metered price on the meter for what goes over.
 func (w *world) startStripe(ctx context.Context) error {
-	w.hook = "whsec_demo"
+	w.hook = "whsec_of_the_demo"
 	w.stripe = stripesim.New(stripesim.Config{Clock: w.clock, Seed: w.cfg.Seed})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/books"
+	"github.com/weirhq/weir/internal/settings"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -106,8 +107,8 @@ func (e *examination) webhook(ctx context.Context) {
 		e.wrong("webhook secret", "set STRIPE_WEBHOOK_SECRET to the endpoint's signing secret (whsec_…)", "no signing secret is set: every webhook would be refused")
 	}
 	for _, s := range e.cfg.Secrets {
-		if !strings.HasPrefix(s, "whsec_") {
-			e.wrong("webhook secret", "copy the signing secret of the endpoint, not the API key or the endpoint's id", "a signing secret does not begin with whsec_")
+		if err := settings.SigningSecret(s); err != nil {
+			e.wrong("webhook secret", "set STRIPE_WEBHOOK_SECRET to the endpoint's signing secret (whsec_…), whole", "%v", err)
 		}
 	}
 	all, err := e.cfg.Stripe.Endpoints(ctx)
