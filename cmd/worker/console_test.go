@@ -22,18 +22,18 @@ import (
 func TestTheAdminIsServedToThoseWithTheToken(t *testing.T) {
 	t.Parallel()
 	p := newMigrated(t)
-	p.env["WEIR_ADMIN_TOKEN"] = "a token"
+	p.env["WEIR_ADMIN_TOKEN"] = "admin-token-of-a-test"
 	s := p.serve("--no-stripe")
 	for _, path := range []string{"/admin", "/admin/", "/admin/jobs/", "/admin/jobs/api/queues", "/admin/books/2026-01.csv"} {
 		status, body := s.request(http.MethodGet, path, "", "")
 		require.Equal(t, http.StatusUnauthorized, status, "%s: %s", path, body)
 		require.Equal(t, http.StatusUnauthorized, s.status(http.MethodGet, path, "wrong", ""), path)
-		require.Equal(t, http.StatusOK, s.status(http.MethodGet, path, "a token", ""), path)
+		require.Equal(t, http.StatusOK, s.status(http.MethodGet, path, "admin-token-of-a-test", ""), path)
 	}
-	_, body := s.request(http.MethodGet, "/admin/", "a token", "")
+	_, body := s.request(http.MethodGet, "/admin/", "admin-token-of-a-test", "")
 	require.Contains(t, body, "Overview")
 	require.Contains(t, body, `href="/admin/jobs/"`)
-	_, body = s.request(http.MethodGet, "/admin/jobs/api/queues", "a token", "")
+	_, body = s.request(http.MethodGet, "/admin/jobs/api/queues", "admin-token-of-a-test", "")
 	require.Contains(t, body, `"fold"`, "River's tables in Weir's schema")
 	require.Contains(t, s.page("/metrics"), `weir_http_answers_total{route="admin",status="200"}`)
 	require.Contains(t, s.page("/metrics"), `weir_http_answers_total{route="admin_jobs",status="401"}`)
@@ -94,7 +94,7 @@ func (novelArgs) Kind() string { return "novel" }
 func TestAJobThatFailsIsOnTheOverview(t *testing.T) {
 	t.Parallel()
 	p := newMigrated(t)
-	p.env["WEIR_ADMIN_TOKEN"] = "a token"
+	p.env["WEIR_ADMIN_TOKEN"] = "admin-token-of-a-test"
 	s := p.serve("--no-stripe")
 	db := pgtest.Pool(t, p.env["DATABASE_URL"])
 	c, err := river.NewClient(riverpgxv5.New(db), &river.Config{Schema: jobs.Schema, Logger: slog.New(slog.DiscardHandler)})
@@ -103,7 +103,7 @@ func TestAJobThatFailsIsOnTheOverview(t *testing.T) {
 	require.NoError(t, err)
 	var body string
 	require.Eventually(t, func() bool {
-		_, body = s.request(http.MethodGet, "/admin/", "a token", "")
+		_, body = s.request(http.MethodGet, "/admin/", "admin-token-of-a-test", "")
 		return strings.Contains(body, `id="alert-job-novel-discarded"`)
 	}, time.Minute, 50*time.Millisecond)
 	require.Contains(t, body, "Retry it once its cause is mended")
@@ -111,17 +111,17 @@ func TestAJobThatFailsIsOnTheOverview(t *testing.T) {
 	// It is retried by hand: the audit log has who did it, and which job it was.
 	id := job.Job.ID
 	change := fmt.Sprintf(`{"ids":["%d"]}`, id)
-	status, body := s.request(http.MethodPost, "/admin/jobs/api/jobs/retry", "a token", change)
+	status, body := s.request(http.MethodPost, "/admin/jobs/api/jobs/retry", "admin-token-of-a-test", change)
 	require.Equal(t, http.StatusOK, status, body)
-	status, _ = s.request(http.MethodPost, "/admin/jobs/api/jobs/delete", "a token", `{"ids":["4242424242"]}`)
+	status, _ = s.request(http.MethodPost, "/admin/jobs/api/jobs/delete", "admin-token-of-a-test", `{"ids":["4242424242"]}`)
 	require.Equal(t, http.StatusNotFound, status)
-	status, _ = s.request(http.MethodPut, "/admin/jobs/api/queues/read/pause", "a token", "")
+	status, _ = s.request(http.MethodPut, "/admin/jobs/api/queues/read/pause", "admin-token-of-a-test", "")
 	require.Equal(t, http.StatusOK, status)
 	log := audited(t, p.env["DATABASE_URL"])
 	require.Equal(t, []string{
 		fmt.Sprintf("api api retry jobs job %d: done", id), "api api delete jobs job 4242424242: refused", "api api pause queue read: done",
 	}, log[len(log)-3:])
-	_, body = s.request(http.MethodGet, "/admin/audit?action=retry+jobs", "a token", "")
+	_, body = s.request(http.MethodGet, "/admin/audit?action=retry+jobs", "admin-token-of-a-test", "")
 	require.Contains(t, body, fmt.Sprintf("%d novel", id))
 }
 
@@ -154,26 +154,26 @@ func TestTheJobsEndWhenTheAdminCantStart(t *testing.T) {
 func TestWrongTokensOnTheHostsRoutesAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newMigrated(t)
-	p.env["WEIR_ADMIN_TOKEN"] = "a token"
+	p.env["WEIR_ADMIN_TOKEN"] = "admin-token-of-a-test"
 	s := p.serve("--no-stripe")
 	routes := map[string]string{
 		"/v1/settle/acme": http.MethodPost, "/v1/accounts/acme": http.MethodPut, "/v1/accounts/acme/usage": http.MethodGet,
 		"/v1/accounts/acme/link": http.MethodPost, "/v1/accounts/acme/contact": http.MethodPut,
 	}
-	for range 2 {
+	for n := range 2 {
 		for path, method := range routes {
-			require.Equal(t, http.StatusUnauthorized, s.status(method, path, "wrong", "{}"), path)
+			require.Equal(t, http.StatusUnauthorized, s.status(method, path, fmt.Sprint(path, n), "{}"), path)
 		}
 	}
 	for path, method := range routes {
-		require.Equal(t, http.StatusTooManyRequests, s.status(method, path, "a token", "{}"), path)
+		require.Equal(t, http.StatusTooManyRequests, s.status(method, path, "admin-token-of-a-test", "{}"), path)
 	}
-	require.Equal(t, http.StatusTooManyRequests, s.status(http.MethodGet, "/admin/", "a token", ""), "one bound for all")
+	require.Equal(t, http.StatusTooManyRequests, s.status(http.MethodGet, "/admin/", "admin-token-of-a-test", ""), "one bound for all")
 
 	s = p.serve("--no-stripe")
-	require.NotEqual(t, http.StatusUnauthorized, s.status(http.MethodGet, "/v1/accounts/acme/usage", "a token", ""))
-	for range 20 {
-		require.Equal(t, http.StatusUnauthorized, s.status(http.MethodGet, "/v1/accounts/acme/usage", "wrong", ""))
+	require.NotEqual(t, http.StatusUnauthorized, s.status(http.MethodGet, "/v1/accounts/acme/usage", "admin-token-of-a-test", ""))
+	for n := range 20 {
+		require.Equal(t, http.StatusUnauthorized, s.status(http.MethodGet, "/v1/accounts/acme/usage", fmt.Sprint("wrong", n), ""))
 	}
-	require.NotEqual(t, http.StatusTooManyRequests, s.status(http.MethodGet, "/v1/accounts/acme/usage", "a token", ""))
+	require.NotEqual(t, http.StatusTooManyRequests, s.status(http.MethodGet, "/v1/accounts/acme/usage", "admin-token-of-a-test", ""))
 }

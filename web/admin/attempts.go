@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"crypto/sha256"
 	"net"
 	"net/http"
 	"net/netip"
@@ -19,14 +20,18 @@ const (
 	attemptsOnce = 10                  // at once
 	strangerEach = time.Second         // wrong tokens from all addresses that are not known, on average
 	strangerOnce = 100                 // at once
+	hostEach     = time.Second / 10    // wrong tokens on the host's routes from one address that is known, on average
+	hostOnce     = 1000                // at once
 	knownLife    = 30 * 24 * time.Hour // for how long an address that showed the right token is known
 	maxAddresses = 1000                // that are remembered of each kind; beyond that the others share one allowance
+	maxWrong     = 1000                // wrong tokens that are remembered
 	maxForwards  = 20                  // proxies on the way of a request
 )
 
 // attempts bounds how often wrong tokens may be shown: from one address (IPv6: one network), and from all strangers
 // together, so that many addresses get no further than a few. An address that showed the right token lately is no
-// stranger: whatever strangers do, its tokens are looked at.
+// stranger: whatever strangers do, its tokens are looked at. A wrong token that is shown again teaches nobody anything and
+// counts for nothing: a program that was forgotten when the token changed shuts nobody out.
 type attempts struct {
 	wall func() time.Time
 	fits func(token string) bool
@@ -34,38 +39,68 @@ type attempts struct {
 	mu        sync.Mutex // guards what follows
 	all       map[string]*rate.Limiter
 	strangers *rate.Limiter
-	known     map[string]time.Time // when the right token was shown from there last
+	known     map[string]acquaintance
+	wrong     map[[sha256.Size]byte]struct{} // digests of tokens that were looked at
 }
+
+// acquaintance is an address that showed the right token.
+type acquaintance struct {
+	at   time.Time     // last
+	host *rate.Limiter // its wrong tokens on the host's routes
+}
+
+// verdict is what became of a token.
+type verdict int
+
+const (
+	unseen   verdict = iota // too many wrong ones came before
+	wrong                   // and counted
+	wrongYet                // as it was before
+	right
+)
 
 func newAttempts(wall func() time.Time, fits func(string) bool) *attempts {
 	return &attempts{
-		wall: wall, fits: fits, all: map[string]*rate.Limiter{}, known: map[string]time.Time{}, strangers: rate.NewLimiter(rate.Every(strangerEach), strangerOnce),
+		wall: wall, fits: fits, all: map[string]*rate.Limiter{}, known: map[string]acquaintance{}, wrong: map[[sha256.Size]byte]struct{}{},
+		strangers: rate.NewLimiter(rate.Every(strangerEach), strangerOnce),
 	}
 }
 
 // look looks at a token that was shown from an address, unless too many wrong ones came before. It is one step, so that
-// many at the same time are no more. trust lets a known address's own wrong tokens count for nothing.
-func (t *attempts) look(from, token string, trust bool) (looked, right bool) {
+// many at the same time are no more. On the host's routes a known address has a larger allowance of its own.
+func (t *attempts) look(from, token string, host bool) verdict {
+	digest := sha256.Sum256([]byte(token))
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if _, again := t.wrong[digest]; again {
+		return wrongYet
+	}
 	now := t.wall()
-	own := t.of(from, now)
-	since, known := t.known[from]
-	known = known && now.Sub(since) < knownLife
-	switch {
-	case known && trust:
-	case own.TokensAt(now) < 1, !known && t.strangers.TokensAt(now) < 1:
-		return false, false
+	friend, known := t.known[from]
+	known = known && now.Sub(friend.at) < knownLife
+	own := friend.host
+	if !known || !host {
+		own = t.of(from, now)
+	}
+	if own.TokensAt(now) < 1 || !known && t.strangers.TokensAt(now) < 1 {
+		return unseen
 	}
 	if t.fits(token) {
 		t.remember(from, now)
-		return true, true
+		return right
 	}
 	own.AllowN(now, 1)
 	if !known {
 		t.strangers.AllowN(now, 1)
 	}
-	return true, false
+	if len(t.wrong) >= maxWrong {
+		for old := range t.wrong {
+			delete(t.wrong, old)
+			break
+		}
+	}
+	t.wrong[digest] = struct{}{}
+	return wrong
 }
 
 // of is the allowance of an address. Those that are whole again are forgotten when there are too many.
@@ -94,16 +129,21 @@ func (t *attempts) of(from string, now time.Time) *rate.Limiter {
 
 // remember notes that the right token came from an address. The one that was there longest ago gives way.
 func (t *attempts) remember(from string, now time.Time) {
-	if _, ok := t.known[from]; !ok && len(t.known) >= maxAddresses {
+	friend, ok := t.known[from]
+	if !ok && len(t.known) >= maxAddresses {
 		oldest := from
-		for k, at := range t.known {
-			if oldest == from || at.Before(t.known[oldest]) {
+		for k, other := range t.known {
+			if oldest == from || other.at.Before(t.known[oldest].at) {
 				oldest = k
 			}
 		}
 		delete(t.known, oldest)
 	}
-	t.known[from] = now
+	if !ok {
+		friend.host = rate.NewLimiter(rate.Every(hostEach), hostOnce)
+	}
+	friend.at = now
+	t.known[from] = friend
 }
 
 // client is where a request comes from: the other end of its connection, or, where that is a trusted proxy, whom the
@@ -143,17 +183,22 @@ func network(remote string) string {
 }
 
 // Bounded bounds wrong tokens on another route that takes the same token, together with the admin's. An address that
-// showed the right one lately is not shut out of it by its own wrong ones: they may be a neighbour's.
+// showed the right one lately is shut out of it by many wrong ones of its own only: a few may be a neighbour's.
 func (a *Admin) Bounded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if shown, shows := bearer(r); shows {
-			if looked, _ := a.attempts.look(a.guard.client(r), shown, true); !looked {
-				a.tooMany(w, r)
-				return
-			}
+		if a.mayShow(w, r, true) {
+			h.ServeHTTP(w, r)
 		}
-		h.ServeHTTP(w, r)
 	})
+}
+
+// mayShow reports whether the token that a request shows, if any, is to be looked at, and answers it if not.
+func (a *Admin) mayShow(w http.ResponseWriter, r *http.Request, host bool) bool {
+	if shown, shows := bearer(r); shows && a.attempts.look(a.guard.client(r), shown, host) == unseen {
+		a.tooMany(w, r)
+		return false
+	}
+	return true
 }
 
 func (a *Admin) tooMany(w http.ResponseWriter, r *http.Request) {

@@ -11,11 +11,8 @@ import (
 // admitted lets those in whom the guard knows. To others a browser shows the login page, with status 401.
 func (a *Admin) admitted(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if shown, shows := bearer(r); shows {
-			if looked, _ := a.attempts.look(a.guard.client(r), shown, false); !looked {
-				a.tooMany(w, r)
-				return
-			}
+		if !a.mayShow(w, r, false) {
+			return
 		}
 		who, ok := a.guard.who(r)
 		if ok {
@@ -79,13 +76,15 @@ func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
 	name, named := cleanName(v.Name)
 	status := http.StatusUnauthorized
 	from := a.guard.client(r)
-	looked, right := a.attempts.look(from, strings.TrimSpace(r.PostForm.Get("token")), false)
+	seen := a.attempts.look(from, strings.TrimSpace(r.PostForm.Get("token")), false)
+	if seen == wrong {
+		a.log.Warn("a login to the admin was refused", "from", from)
+	}
 	switch {
-	case !looked:
+	case seen == unseen:
 		a.tooMany(w, r)
 		return
-	case !right:
-		a.log.Warn("a login to the admin was refused", "from", from)
+	case seen != right:
 		v.Error = "This is not the token. It is the value of WEIR_ADMIN_TOKEN of the worker."
 	case !named:
 		v.Error, status = "Enter a name of 1 to 64 visible characters: it stands beside everything that you do.", http.StatusUnprocessableEntity
