@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/schematest"
-	"github.com/weirhq/weir/plans"
-	"github.com/weirhq/weir/usage"
+	"github.com/weirhq/weir/internal/usagetest"
 	"github.com/weirhq/weir/warnings"
 )
 
@@ -41,24 +40,15 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t, schematest.Pool(t)}
-	c, err := plans.Parse([]byte(planFile))
-	require.NoError(t, err)
-	_, _, err = usage.Publish(t.Context(), w.db, c, "test", noon.AddDate(-1, 0, 0))
-	require.NoError(t, err)
+	usagetest.Publish(t, w.db, planFile, noon.AddDate(-1, 0, 0))
 	return w
 }
 
 // use counts units of an account on a node of its own, and folds.
 func (w *world) use(account string, units int64) {
 	w.Helper()
-	n, err := usage.Register(w.Context(), w.db, "node", "test", noon)
-	require.NoError(w, err)
-	keys, err := usage.Contact(w.Context(), w.db, usage.ContactRequest{Node: n.ID, Account: account, At: noon, Feature: "nothing"})
-	require.NoError(w, err)
-	_, err = usage.Flush(w.Context(), w.db, usage.Batch{Node: n.ID, Keys: []int64{keys[0].Key}, Upto: []int64{units}, At: noon, Sealed: noon})
-	require.NoError(w, err)
-	_, err = usage.Fold(w.Context(), w.db, 5000)
-	require.NoError(w, err)
+	usagetest.Register(w, w.db, "node", noon).Use(account, "events", units, noon)
+	usagetest.Fold(w, w.db)
 }
 
 func (w *world) courier(cfg warnings.Config) *warnings.Courier {

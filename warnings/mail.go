@@ -141,6 +141,7 @@ type Letter struct {
 	Used         string // 812,430
 	Allowance    string // 1,000,000
 	Unit         string // events
+	OneName      bool   // unit and feature are named alike, as Rows that are counted in rows
 	Capped       bool   // the allowance is the customer's own spending cap
 	Full         bool   // all of the allowance is used
 	BillsOverage bool   // what goes over is billed; otherwise it is refused
@@ -205,6 +206,7 @@ func letter(n notice) Letter {
 		l.Feature = f.DisplayName
 		if f.Unit != "" {
 			l.Unit = f.Unit + "s"
+			l.OneName = strings.EqualFold(l.Feature, f.Unit) || strings.EqualFold(l.Feature, l.Unit)
 		}
 	}
 	return l
