@@ -51,6 +51,20 @@ func (d *desk) do(ctx context.Context, a billing.Action, by usage.By) error {
 	return err
 }
 
+// act carries out one action, on a database that it opens for it. flags may be nil where Stripe is not called.
+func (a *actorFlags) act(c *call, flags *stripeFlags, action billing.Action) error {
+	by, err := a.by()
+	if err != nil {
+		return err
+	}
+	d, err := c.desk(flags)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	return d.do(c.ctx, action, by)
+}
+
 type adjustCmd struct {
 	Account string    `arg:"" help:"The account's id."`
 	Feature string    `arg:"" help:"The feature."`
@@ -62,20 +76,11 @@ type adjustCmd struct {
 
 // Run corrects what was counted.
 func (a *adjustCmd) Run(c *call) error {
-	by, err := a.by()
-	if err != nil {
-		return err
-	}
 	if a.Units == 0 {
 		return usageError{errors.New("0 units change nothing: give what to add, or a negative number to refund")}
 	}
-	d, err := c.desk(&a.stripeFlags)
-	if err != nil {
-		return err
-	}
-	defer d.pool.Close()
 	action := billing.Adjust{Account: a.Account, Feature: a.Feature, At: a.At, Units: a.Units}
-	err = d.do(c.ctx, &action, by)
+	err := a.act(c, &a.stripeFlags, &action)
 	if errors.Is(err, usage.ErrRefund) {
 		return usageError{fmt.Errorf("%w: `worker usage show %s` lists what is counted", err, a.Account)}
 	}
@@ -104,21 +109,12 @@ type overrideCmd struct {
 
 // Run stores an override, which counts at once.
 func (o *overrideCmd) Run(c *call) error {
-	by, err := o.by()
-	if err != nil {
-		return err
-	}
 	given := o.Included != nil || o.Max != nil || o.SpendingCap != nil
 	if given == o.Clear {
 		return usageError{errors.New("give at least one of --included, --max and --spending-cap, or --clear alone")}
 	}
-	d, err := c.desk(nil)
-	if err != nil {
-		return err
-	}
-	defer d.pool.Close()
 	action := billing.SetOverride{Account: o.Account, Feature: o.Feature, Included: o.Included, Maximum: o.Max, SpendingCap: o.SpendingCap}
-	if err := d.do(c.ctx, &action, by); err != nil {
+	if err := o.act(c, nil, &action); err != nil {
 		return err
 	}
 	out := struct {
@@ -139,16 +135,7 @@ type shadowCmd struct {
 
 // Run puts an account into shadow mode, or takes it out.
 func (s *shadowCmd) Run(c *call) error {
-	by, err := s.by()
-	if err != nil {
-		return err
-	}
-	d, err := c.desk(nil)
-	if err != nil {
-		return err
-	}
-	defer d.pool.Close()
-	if _, err := d.biller.Do(c.ctx, &billing.SetShadow{Account: s.Account, On: !s.Off}, by); err != nil {
+	if err := s.act(c, nil, &billing.SetShadow{Account: s.Account, On: !s.Off}); err != nil {
 		return err
 	}
 	text := "%s is in shadow mode: nothing is refused; `worker usage shadow` prints what would have been"

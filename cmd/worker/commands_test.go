@@ -135,7 +135,7 @@ func TestShadowModeIsReported(t *testing.T) {
 	p.do("shadow", "--off", "--reason", "a test", "oak")
 	p.do("shadow", "--off", "--reason", "a test", "acme")
 	require.JSONEq(t, "[]", p.do("--json", "usage", "shadow"))
-	p.mustFail(exitFailed, "shadow", "--off", "--reason", "a test", "nobody")
+	p.mustFail(exitUsage, "shadow", "--off", "--reason", "a test", "nobody")
 }
 
 func TestTheAdminRoutesNeedTheToken(t *testing.T) {

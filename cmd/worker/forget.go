@@ -18,17 +18,8 @@ func (f *forgetCmd) Run(c *call) error {
 	if !f.Yes {
 		return usageError{errors.New("forgetting cannot be undone: say --yes. Amounts, reports and invoices stay; the id, addresses and texts go (docs/operations.md)")}
 	}
-	by, err := f.by()
-	if err != nil {
-		return err
-	}
-	d, err := c.desk(nil)
-	if err != nil {
-		return err
-	}
-	defer d.pool.Close()
 	action := billing.Forget{Account: f.Account}
-	if err := d.do(c.ctx, &action, by); err != nil {
+	if err := f.act(c, nil, &action); err != nil {
 		return err
 	}
 	done := action.Done

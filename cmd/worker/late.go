@@ -59,16 +59,7 @@ type lateReleaseCmd struct {
 
 // Run decides about held usage.
 func (l *lateReleaseCmd) Run(c *call) error {
-	by, err := l.by()
-	if err != nil {
-		return err
-	}
-	d, err := c.desk(nil)
-	if err != nil {
-		return err
-	}
-	defer d.pool.Close()
-	if err := d.do(c.ctx, &billing.ReleaseLate{ID: l.ID, Policy: l.Policy}, by); err != nil {
+	if err := l.act(c, nil, &billing.ReleaseLate{ID: l.ID, Policy: l.Policy}); err != nil {
 		return err
 	}
 	return c.print(map[string]any{"id": l.ID, "policy": l.Policy}, line("late usage %d: %s; a running worker does what is left to do at Stripe", l.ID, l.Policy))

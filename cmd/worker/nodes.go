@@ -51,16 +51,7 @@ type nodesGiveUpCmd struct {
 
 // Run gives a reaped node up.
 func (g *nodesGiveUpCmd) Run(c *call) error {
-	by, err := g.by()
-	if err != nil {
-		return err
-	}
-	d, err := c.desk(nil)
-	if err != nil {
-		return err
-	}
-	defer d.pool.Close()
-	if err := d.do(c.ctx, &billing.GiveUpNode{Node: g.Node}, by); err != nil {
+	if err := g.act(c, nil, &billing.GiveUpNode{Node: g.Node}); err != nil {
 		return err
 	}
 	return c.print(map[string]int64{"given_up": g.Node}, line("node %d is given up: what it flushed counts, what its journal may still hold does not", g.Node))
