@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ const (
 	firstPause    = 250 * time.Millisecond
 	longestPause  = 5 * time.Second
 	noticeToServe = "The enforcer starts and has not reached the database yet. It tries again by itself; its log says what it met."
+	noticeOfPlans = "The enforcer starts, and no plan file is published yet: run `worker serve --plans FILE` or `worker plans apply --plans FILE`. It looks again by itself."
 )
 
 // starter brings the enforcer up while calls are answered already, and tells whether it is.
@@ -41,8 +41,8 @@ func (s *starter) say(why string) { s.notReady.Store(&why) }
 // why says why calls can't be decided; "" when they can.
 func (s *starter) why() string { return *s.notReady.Load() }
 
-// run starts the enforcer, again and again while the database is away, and then waits for ctx. What no waiting mends is
-// an error. announce is called once, unless the first try ends in such an error: a process that is about to end says
+// run starts the enforcer, again and again while the database is away or has no plans, and then waits for ctx. What no
+// waiting mends is an error. announce is called once, unless the first try ends in such an error: a process that is about to end says
 // nothing else.
 func (s *starter) run(ctx context.Context, announce func()) error {
 	announce = sync.OnceFunc(announce)
@@ -61,11 +61,16 @@ func (s *starter) run(ctx context.Context, announce func()) error {
 			return nil
 		case ctx.Err() != nil:
 			return nil // the process was told to end while it tried
-		case !settings.Away(err):
-			return explained(err)
+		case errors.Is(err, usage.ErrNoCatalog): // who publishes one may start later
+			s.say(noticeOfPlans)
+			s.logger.Warn("no plans are published; calls are answered 503 meanwhile", "error", err, "again_in", pause)
+		case settings.Away(err):
+			s.say(noticeToServe)
+			s.logger.Warn("the database is away; calls are answered 503 meanwhile", "error", err, "again_in", pause)
+		default:
+			return settings.Mend(err)
 		}
 		announce()
-		s.logger.Warn("the database is away; calls are answered 503 meanwhile", "error", err, "again_in", pause)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -79,12 +84,4 @@ func (s *starter) try(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	return s.enforcer.Start(ctx)
-}
-
-// explained adds what to do to an error that does not say it.
-func explained(err error) error {
-	if errors.Is(err, usage.ErrNoCatalog) {
-		return fmt.Errorf("%w; or name a plan file by WEIR_PLANS", err)
-	}
-	return settings.Mend(err)
 }

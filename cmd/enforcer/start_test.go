@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/weirhq/weir/internal/pgtest"
 	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/plans"
+	"github.com/weirhq/weir/usage"
 )
 
 // gate is an address at which the database may be away: connections pass only while it is open.
@@ -110,6 +113,34 @@ func TestCallsAreAnsweredWhileTheDatabaseIsAwayAtTheStart(t *testing.T) {
 	require.NoError(t, s.stop())
 }
 
+// Nothing says which of a deployment's processes comes first: one that is there before the plans waits for them.
+func TestASidecarWaitsForThePlans(t *testing.T) {
+	t.Parallel()
+	database := schematest.URL(t)
+	s := boot(t, map[string]string{"DATABASE_URL": database})
+	waiting := func() bool {
+		return strings.Contains(s.get("/readyz").body, "no plan file is published yet: run `worker serve")
+	}
+	require.Eventually(t, waiting, 30*time.Second, 5*time.Millisecond)
+	for _, a := range []answer{
+		s.post("/v1/consume", `{"account":"acme","feature":"events"}`), s.post("/v1/reserve", `{"account":"acme","feature":"events","units":1}`),
+		s.get("/v1/usage/acme"), s.get("/v1/auth/events", "X-Weir-Account", "acme"),
+	} {
+		require.Equal(t, 503, a.status, a.body)
+		require.Equal(t, "unavailable", a.json(t)["error"])
+		require.Equal(t, "1", a.header.Get("Retry-After"))
+	}
+	require.Equal(t, 200, s.get("/healthz").status)
+
+	catalog, err := plans.Parse([]byte(testPlans))
+	require.NoError(t, err)
+	_, _, err = usage.Publish(t.Context(), pgtest.Pool(t, database), catalog, "test", time.Now())
+	require.NoError(t, err)
+	s.ready()
+	require.Equal(t, 200, s.post("/v1/consume", `{"account":"acme","feature":"events"}`).status)
+	require.NoError(t, s.stop())
+}
+
 func TestAStopBeforeTheStartEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "postgres://nobody@127.0.0.1:1/none")
@@ -136,7 +167,6 @@ func TestWhatNoWaitingMendsEndsTheProcessWithTheCommandToRun(t *testing.T) {
 	}{
 		"no schema":      {map[string]string{"DATABASE_URL": pgtest.URL(t), "WEIR_PLANS": plans}, "run `worker migrate` first"},
 		"newer schema":   {map[string]string{"DATABASE_URL": ahead, "WEIR_PLANS": plans}, "install a newer program"},
-		"no plan file":   {map[string]string{"DATABASE_URL": schematest.URL(t)}, "name a plan file by WEIR_PLANS"},
 		"no database":    {map[string]string{"DATABASE_URL": missing.String(), "WEIR_PLANS": plans}, "create the database, or mend DATABASE_URL"},
 		"no journal dir": {map[string]string{"DATABASE_URL": schematest.URL(t), "WEIR_PLANS": plans, "WEIR_JOURNAL_DIR": plans}, "name a folder"},
 	} {

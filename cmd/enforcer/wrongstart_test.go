@@ -30,7 +30,6 @@ func TestAStartThatFailsSaysOnlyWhy(t *testing.T) {
 	}{
 		"no schema":         {map[string]string{"DATABASE_URL": pgtest.URL(t)}, nil, "run `worker migrate` first"},
 		"no rights":         {map[string]string{"DATABASE_URL": withoutRights(t)}, nil, "grant it to the user in DATABASE_URL"},
-		"no catalog":        {map[string]string{"DATABASE_URL": schematest.URL(t), "WEIR_PLANS": ""}, nil, "name a plan file by WEIR_PLANS"},
 		"journal in a file": {map[string]string{"DATABASE_URL": schematest.URL(t), "WEIR_JOURNAL_DIR": plans}, nil, "name a folder"},
 		"journal nowhere":   {map[string]string{"DATABASE_URL": schematest.URL(t), "WEIR_JOURNAL_DIR": "/dev/null/journal"}, nil, "the folder for journals can't be used"},
 		"port in use":       {map[string]string{"WEIR_ADDR": taken.Addr().String()}, nil, "another process serves there: stop it, or set WEIR_ADDR"},
