@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/internal/pgtest"
 	"github.com/weirhq/weir/internal/schema"
+	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/internal/usagetest"
 	"github.com/weirhq/weir/jobs"
-	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -31,14 +31,7 @@ func (wall) Now() time.Time { return time.Now() }
 func newDatabase(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	db := pgtest.Pool(t, pgtest.Migrated(t, "jobs "+schema.Fingerprint(), func(ctx context.Context, url string) error {
-		conn, err := pgx.Connect(ctx, url)
-		if err != nil {
-			return err
-		}
-		if _, err := schema.Migrate(ctx, conn); err != nil {
-			return err
-		}
-		if err := conn.Close(ctx); err != nil {
+		if err := schematest.Migrate(ctx, url); err != nil {
 			return err
 		}
 		pool, err := pgxpool.New(ctx, url)
@@ -48,10 +41,7 @@ func newDatabase(t *testing.T) *pgxpool.Pool {
 		defer pool.Close()
 		return jobs.Migrate(ctx, pool)
 	}))
-	c, err := plans.Parse([]byte(planFile))
-	require.NoError(t, err)
-	_, _, err = usage.Publish(t.Context(), db, c, "test", time.Now())
-	require.NoError(t, err)
+	usagetest.Publish(t, db, planFile, time.Now())
 	return db
 }
 
@@ -82,13 +72,7 @@ func start(t *testing.T, w *jobs.Worker) {
 func count(t *testing.T, db *pgxpool.Pool, account string, units int64) int64 {
 	t.Helper()
 	now := time.Now()
-	n, err := usage.Register(t.Context(), db, "node", "test", now)
-	require.NoError(t, err)
-	keys, err := usage.Contact(t.Context(), db, usage.ContactRequest{Node: n.ID, Account: account, At: now, Feature: "nothing"})
-	require.NoError(t, err)
-	_, err = usage.Flush(t.Context(), db, usage.Batch{Node: n.ID, Keys: []int64{keys[0].Key}, Upto: []int64{units}, At: now, Sealed: now, Applied: n.Change})
-	require.NoError(t, err)
-	return keys[0].Key
+	return usagetest.Register(t, db, "node", now).Use(account, "events", units, now)
 }
 
 func folded(t *testing.T, db *pgxpool.Pool, key, units int64) {
