@@ -51,9 +51,13 @@ type StatementLine struct {
 	Carried     int64 // the part of Free that an earlier, cut period handed on
 	Adjusted    int64 // corrections, contained in Used
 	Days        []StatementDay
+	WrittenOff  int64          // the part of Billable that nobody will be billed for after all
 	Book        *StatementBook // nil until the period is closed
 	Invoiced    []StatementInvoice
 }
+
+// Due is how many units are, or will be, on invoices.
+func (l *StatementLine) Due() int64 { return l.Billable - l.WrittenOff }
 
 // StatementDay is a UTC day.
 type StatementDay struct {
@@ -76,6 +80,7 @@ type StatementInvoice struct {
 	URL      string // where the customer sees it; may be empty
 	Currency string
 	Units    int64 // of this period
+	Credited int64 // of Units, by credit notes since
 	Quantity int64 // of the whole line
 	Amount   int64 // of the whole line, minor currency units
 }
@@ -105,7 +110,7 @@ const statementLines = `
 	       k.included, k.maximum, k.spending_cap, k.on_exceeded, weir.overage_open(k.on_exceeded, k.billability, k.when_not_billable),
 	       k.billability, k.in_plan, coalesce(s.unit_amount, k.unit_amount)::text, coalesce(s.currency, ''), k.warn_at,
 	       weir.stored(k.key), t.used, t.free, t.overage, t.not_billable, k.highest_maximum, t.carried, t.adjusted,
-	       b.overage, b.invoiced, b.pending, b.late, b.forgiven, b.not_billable, b.final
+	       b.overage, b.invoiced, b.pending, b.late, b.forgiven, b.not_billable, b.final, coalesce(b.forgiven - b.overshoot, 0)
 	FROM shown p
 	JOIN weir.keys k ON k.period_id = p.id
 	JOIN weir.features f ON f.id = k.feature_id
@@ -126,7 +131,7 @@ const statementFresh = `
 	       weir.overage_open(pt.on_exceeded, CASE WHEN a.paid THEN 'awaiting' ELSE 'no' END, pt.when_not_billable),
 	       CASE WHEN a.paid THEN 'awaiting' ELSE 'no' END, true, pt.unit_amount::text, '', pt.warn_at,
 	       0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, NULL::bigint, 0::bigint, 0::bigint,
-	       NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean
+	       NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean, 0::bigint
 	FROM c CROSS JOIN a
 	JOIN weir.plan_terms pt ON pt.catalog = c.number AND pt.plan = CASE WHEN a.paid THEN coalesce(a.plan, c.default_plan) ELSE c.default_plan END
 	JOIN weir.features f ON f.id = pt.feature_id
@@ -139,7 +144,8 @@ const (
 	statementDays = `SELECT h.key, h.day, h.used, h.overage FROM weir.history h WHERE h.key = ANY ($1) ORDER BY h.key, h.day`
 
 	statementInvoices = `
-	SELECT x.key, i.invoice, coalesce(i.number, ''), i.status, coalesce(i.hosted_url, ''), coalesce(i.currency, ''), x.units, l.quantity, l.amount
+	SELECT x.key, i.invoice, coalesce(i.number, ''), i.status, coalesce(i.hosted_url, ''), coalesce(i.currency, ''), x.units,
+	       coalesce((SELECT -sum(c.units) FROM weir.late c WHERE c.line = x.line AND c.key = x.key AND c.state = 'credited'), 0)::bigint, l.quantity, l.amount
 	FROM weir.invoiced x JOIN weir.invoice_lines l ON l.line = x.line JOIN weir.invoices i ON i.invoice = l.invoice
 	WHERE x.key = ANY ($1) ORDER BY x.key, i.created, l.line`
 )
@@ -199,7 +205,7 @@ func scanLine(row pgx.CollectableRow) (StatementLine, error) {
 	var final *bool
 	err := row.Scan(&l.Key, &l.Period, &l.Running, &l.Plan, &l.Feature, &l.Starts, &l.Ends, &l.State, &l.Source, &l.Confirmed,
 		&l.Included, &l.Maximum, &l.SpendingCap, &l.OnExceeded, &l.OverageOpen, &l.Billability, &l.InPlan, &amount, &l.Currency, &l.WarnAt,
-		&stored, &folded, &l.Free, &l.Overage, &notBillable, &highest, &l.Carried, &l.Adjusted, &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &final)
+		&stored, &folded, &l.Free, &l.Overage, &notBillable, &highest, &l.Carried, &l.Adjusted, &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &final, &l.WrittenOff)
 	if err != nil {
 		return l, err
 	}
@@ -275,7 +281,7 @@ func (s *Statement) readDetails(ctx context.Context, tx pgx.Tx) error {
 	var i StatementInvoice
 	rows, err = tx.Query(ctx, statementInvoices, keys)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&key, &i.Invoice, &i.Number, &i.Status, &i.URL, &i.Currency, &i.Units, &i.Quantity, &i.Amount}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&key, &i.Invoice, &i.Number, &i.Status, &i.URL, &i.Currency, &i.Units, &i.Credited, &i.Quantity, &i.Amount}, func() error {
 			at[key].Invoiced = append(at[key].Invoiced, i)
 			return nil
 		})

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
@@ -128,6 +129,37 @@ func TestOnAPhoneNothingIsCutOff(t *testing.T) {
 		require.Zero(t, small, "what is touched is large enough")
 		b.quiet()
 	}
+}
+
+// On paper nothing scrolls: a year of periods and the last column are there.
+func TestPrintedNothingIsCutOff(t *testing.T) {
+	w := newWorld(t)
+	for i := range 12 {
+		w.clock.Set(began.AddDate(0, i, 20))
+		w.month("acme", 8_000, began.AddDate(0, i, 0), began.AddDate(0, i, 5))
+	}
+	b := open(t, 718, 1000, set(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"}))
+	b.load(w.link("acme"))
+	b.shoot("print")
+	require.Equal(t, 22, value[int](b, `document.querySelectorAll(".past tbody tr").length`), "11 periods of two features")
+	require.Zero(t, value[int](b, `[...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight).length`))
+	require.LessOrEqual(t, value[int](b, "document.documentElement.scrollWidth"), 718)
+	b.quiet()
+}
+
+// A page whose link is over, or whose worker is away, goes on showing numbers: it says that they stand.
+func TestThePageSaysThatItsNumbersStand(t *testing.T) {
+	w := newWorld(t)
+	w.at("acme", 790_000)
+	b := open(t, 1100, 1000)
+	b.loadLive(w.url + "/usage/" + w.token("acme", 3*time.Second))
+	require.NotContains(t, b.text("#live-head"), "Not updated")
+	b.do(chromedp.WaitVisible(chromedp.CSS("body.off .stale")))
+	require.Contains(t, b.text("#live-head"), "As of 21 Mar 2026, 15:04:")
+	require.Contains(t, b.text("#live-head"), "Not updated since then.")
+	require.Contains(t, value[string](b, `document.getElementById("announce").textContent`), "Not updated since then.", "it is told, too")
+	require.Equal(t, "790,000", b.text("#live-f0 .big strong"))
+	b.shoot("standing")
 }
 
 func TestDarkThePageHasContrast(t *testing.T) {

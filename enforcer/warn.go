@@ -17,7 +17,7 @@ type Warning struct {
 	Threshold int   // percent of Allowance
 	Allowance int64 // what is included, or everything up to the customer's own lower spending cap
 	Used      int64 // when it was found
-	// BillsOverage says that units past the included ones are billed; otherwise they are refused.
+	// BillsOverage says that units past Allowance are admitted and billed now; otherwise they are refused, as in a trial.
 	BillsOverage bool
 	ResetsAt     time.Time
 	At           time.Time // business time of the usage that reached it
@@ -75,7 +75,7 @@ func (e *Enforcer) tellWarnings() error {
 			e.lastWarning = w.ID
 			e.cfg.OnWarning(e.life, Warning{
 				ID: w.ID, Account: w.Account, Feature: w.Feature, Plan: w.Plan, Threshold: w.Threshold, Allowance: w.Allowance, Used: w.Used,
-				BillsOverage: w.OnExceeded == "bill_overage", ResetsAt: w.Ends, At: w.At, UpgradeURL: e.upgradeURL(w.Plan),
+				BillsOverage: w.OverageOpen, ResetsAt: w.Ends, At: w.At, UpgradeURL: e.upgradeURL(w.Plan),
 			})
 			if e.isEnding() {
 				return nil

@@ -22,15 +22,19 @@ type Warning struct {
 	Included  int64 // units
 	// OnExceeded says what happens past the included units: block or bill_overage.
 	OnExceeded string
-	Starts     time.Time // of the period, as Ends
-	Ends       time.Time
-	At         time.Time // business time of the usage that reached it
+	// OverageOpen says that calls go on past Allowance now: overage is open for the account (a trial's is not), and no
+	// cap ends it there.
+	OverageOpen bool
+	Starts      time.Time // of the period, as Ends
+	Ends        time.Time
+	At          time.Time // business time of the usage that reached it
 }
 
 const (
 	warningColumns = `w.id, a.account, f.name, p.plan, w.threshold, w.allowance,
 		k.spending_cap IS NOT NULL AND w.allowance IS DISTINCT FROM k.included, w.used, coalesce(k.included, w.allowance),
-		k.on_exceeded, p.starts, coalesce(p.cut, p.ends), w.at`
+		k.on_exceeded, k.in_plan AND weir.overage_open(k.on_exceeded, k.billability, k.when_not_billable)
+			AND coalesce(least(k.maximum, k.spending_cap) > w.allowance - k.included, true), p.starts, coalesce(p.cut, p.ends), w.at`
 	warningJoins = ` JOIN weir.keys k ON k.key = w.key JOIN weir.periods p ON p.id = k.period_id
 		JOIN weir.accounts a ON a.id = k.account_id JOIN weir.features f ON f.id = k.feature_id`
 )
@@ -89,7 +93,7 @@ func ClaimSends(ctx context.Context, db DB, channels []string, settle time.Durat
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Send, error) {
 		var s Send
 		w := &s.Warning
-		err := row.Scan(&w.ID, &w.Account, &w.Feature, &w.Plan, &w.Threshold, &w.Allowance, &w.Capped, &w.Used, &w.Included, &w.OnExceeded,
+		err := row.Scan(&w.ID, &w.Account, &w.Feature, &w.Plan, &w.Threshold, &w.Allowance, &w.Capped, &w.Used, &w.Included, &w.OnExceeded, &w.OverageOpen,
 			&w.Starts, &w.Ends, &w.At, &s.Channel, &s.Claim, &s.Attempts, &s.Email)
 		return s, err
 	})

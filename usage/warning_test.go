@@ -244,3 +244,39 @@ func TestNobodyIsWarnedOfAPeriodThatIsOver(t *testing.T) {
 	require.Empty(t, sends)
 	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.warning_sends WHERE state = 'skipped'"))
 }
+
+// What a warning says of the calls to come is what the ceiling does: a trial's overage is not open, and a cap ends it.
+func TestAWarningSaysWhetherCallsGoOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	none, some := int64(0), int64(200)
+	for _, c := range []struct {
+		account, plan string
+		cap           *int64
+		trial         bool
+		open          bool
+	}{
+		{"billed", "pro", nil, false, true},
+		{"trial", "pro", nil, true, false},
+		{"no overage wanted", "pro", &none, false, false},
+		{"capped", "pro", &some, false, false},
+	} {
+		w.subscribe(c.account, c.plan, noon.AddDate(0, 0, -3), noon.AddDate(0, 1, -3), noon, func(p *usage.PlanState) {
+			if c.trial {
+				p.Billable = nil
+			}
+		})
+		k := w.key(c.account, "events", noon)
+		if c.cap != nil {
+			require.NoError(t, usage.SetSpendingCap(t.Context(), w.db, c.account, "events", c.cap, "customer", noon))
+		}
+		w.use(n, k.Key, 1_200)
+		all, err := usage.Warnings(t.Context(), w.db, 0, 100)
+		require.NoError(t, err)
+		last := all[len(all)-1]
+		require.Equal(t, c.account, last.Account)
+		require.Equal(t, 100, last.Threshold)
+		require.Equal(t, c.open, last.OverageOpen, c.account)
+	}
+}

@@ -145,6 +145,7 @@ type Letter struct {
 	Capped       bool   // the allowance is the customer's own spending cap
 	Full         bool   // all of the allowance is used
 	BillsOverage bool   // what goes over is billed; otherwise it is refused
+	At           string // when Used was that much: 10 March 2026, 12:00 UTC
 	ResetsAt     string
 	UpgradeURL   string // may be empty
 	PageURL      string // may be empty
@@ -196,8 +197,8 @@ func (m *Mail) send(ctx context.Context, n notice) error {
 func letter(n notice) Letter {
 	l := Letter{
 		Account: clean(n.Account), Plan: n.Plan, Feature: n.Feature, Threshold: n.Threshold, Used: wording.Count(n.Used), Allowance: wording.Count(n.Allowance), Unit: "units",
-		Capped: n.Capped, Full: n.Used >= n.Allowance, BillsOverage: n.OnExceeded == "bill_overage" && !n.Capped,
-		ResetsAt: n.Ends.UTC().Format("2 January 2006, 15:04 UTC"), UpgradeURL: n.upgradeURL(), PageURL: n.PageURL,
+		Capped: n.Capped, Full: n.Used >= n.Allowance, BillsOverage: n.OverageOpen,
+		At: instant(n.At), ResetsAt: instant(n.Ends), UpgradeURL: n.upgradeURL(), PageURL: n.PageURL,
 	}
 	if p, ok := n.Catalog.Plan(n.Plan); ok {
 		l.Plan = p.DisplayName
@@ -211,6 +212,8 @@ func letter(n notice) Letter {
 	}
 	return l
 }
+
+func instant(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") }
 
 // clean drops control characters: no text of somebody else's begins a header or a line.
 func clean(s string) string {

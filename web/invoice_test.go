@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/billing"
 	"github.com/weirhq/weir/internal/billingtest"
 	"github.com/weirhq/weir/internal/stripesim"
+	"github.com/weirhq/weir/usage"
 	"github.com/weirhq/weir/web"
 )
 
@@ -116,4 +117,54 @@ func (o *office) invoiced() (units, amount int64, invoice string) {
 		}
 	}
 	return units, amount, invoice
+}
+
+// What was billed too much, and what nobody pays, is said beside the invoice's own line; the amount is what is due.
+func TestACreditAndWhatIsForgivenAreSaid(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.advance(noon.Add(2*time.Hour), time.Hour)
+	o.count(3_210)
+	end := noon.AddDate(0, 1, 0)
+	o.advance(end.Add(3*time.Hour), 5*24*time.Hour)
+	o.advance(end.Add(5*time.Hour), 10*time.Minute)
+	require.Contains(t, o.page("acme"), "2,210 events, $0.88")
+
+	by := usage.By{Actor: "tester", Way: usage.WayCLI, Reason: "an outage"}
+	for _, units := range []int64{-1_000, 500} {
+		_, err := o.b.Do(t.Context(), &billing.Adjust{Account: "acme", Feature: "events", At: end.Add(-time.Minute), Units: units}, by)
+		require.NoError(t, err)
+		require.NoError(t, o.b.Late(t.Context()))
+	}
+	held, err := o.b.LateList(t.Context())
+	require.NoError(t, err)
+	require.Len(t, held, 1)
+	_, err = o.b.Do(t.Context(), &billing.ReleaseLate{ID: held[0].ID, Policy: "forgive"}, by)
+	require.NoError(t, err)
+	page := o.page("acme")
+	require.Contains(t, page, `<td data-is="Overage">1,710</td>`)
+	require.Contains(t, page, `<td data-is="Amount">$0.48</td>`, "1,210 at 0.04 cents")
+	require.Contains(t, page, "2,210 events, $0.88, less 1,000 events by credit note")
+	require.Contains(t, page, "500 events forgiven ($0.20): you pay nothing for them.")
+	past := o.numbers("acme")["past"].([]any)[0].(map[string]any)
+	require.Equal(t, map[string]any{"amount": "0.48", "currency": "usd"}, past["overage_amount"])
+	require.Equal(t, 1_000., past["invoices"].([]any)[0].(map[string]any)["credited_units"])
+}
+
+func TestAPeriodOnNoInvoiceIsNotCalledInvoiced(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	o.sim.DeclinePayments(o.customer, true)
+	o.advance(noon.Add(2*time.Hour), time.Hour)
+	o.count(3_210)
+	end := noon.AddDate(0, 1, 0)
+	o.advance(end.Add(3*time.Hour), 5*24*time.Hour)
+	o.advance(end.Add(5*time.Hour), 10*time.Minute)
+	_, _, id := o.invoiced()
+	_, err := o.sim.API.Invoices.VoidInvoice(id, nil)
+	require.NoError(t, err)
+	o.advance(end.Add(6*time.Hour), 10*time.Minute)
+	page := o.page("acme")
+	require.Contains(t, page, "Closed, on no invoice")
+	require.Contains(t, page, "2,210 events late ($0.88): counted, and not on the invoice of this period.")
 }

@@ -93,6 +93,7 @@ type invoiceJSON struct {
 	Status   string  `json:"status"`
 	URL      *string `json:"url"`
 	Units    int64   `json:"units"`
+	Credited int64   `json:"credited_units"` // of units, by credit notes since
 	Quantity int64   `json:"line_quantity"`
 	Amount   *amount `json:"line_amount"`
 }
@@ -149,13 +150,13 @@ func (b builder) featureJSON(l *books.StatementLine) featureJSON {
 func (b builder) pastJSON(l *books.StatementLine) pastJSON {
 	p := pastJSON{
 		Feature: l.Feature, Plan: l.Plan, Starts: l.Starts, Ends: l.Ends, State: l.State, Used: l.Used, Included: l.Included, Overage: l.Overage,
-		Amount: b.amount(l, l.Billable), Invoices: []invoiceJSON{}, Days: daysJSON(l),
+		Amount: b.amount(l, l.Due()), Invoices: []invoiceJSON{}, Days: daysJSON(l),
 	}
 	if l.Book != nil {
 		p.Book = &bookJSON{l.Book.CloseNumbers, l.Book.Final}
 	}
 	for _, i := range l.Invoiced {
-		p.Invoices = append(p.Invoices, invoiceJSON{i.Number, i.Status, orNull(webURL(i.URL)), i.Units, i.Quantity, minor(i.Currency, decimal.NewFromInt(i.Amount))})
+		p.Invoices = append(p.Invoices, invoiceJSON{i.Number, i.Status, orNull(webURL(i.URL)), i.Units, i.Credited, i.Quantity, minor(i.Currency, decimal.NewFromInt(i.Amount))})
 	}
 	return p
 }

@@ -81,7 +81,7 @@ func (c currency) text(minor decimal.Decimal) string {
 // whole is an estimate: without decimals once it is large enough to do without.
 func (c currency) whole(minor decimal.Decimal) string {
 	if unit := decimal.New(1, c.exponent); c.exponent > 0 && minor.GreaterThan(unit.Mul(decimal.NewFromInt(20))) {
-		return strings.TrimSuffix(c.text(minor.DivRound(unit, 0).Mul(unit)), "."+strings.Repeat("0", int(c.exponent)))
+		return strings.Replace(c.text(minor.DivRound(unit, 0).Mul(unit)), "."+strings.Repeat("0", int(c.exponent)), "", 1)
 	}
 	return c.text(minor)
 }

@@ -14,6 +14,7 @@ import (
 
 // page is what the usage page's template shows: text that is ready, and shapes.
 type page struct {
+	Account    string
 	Plan       string
 	UpgradeURL string
 	Period     string
@@ -90,7 +91,7 @@ type builder struct {
 }
 
 func (b builder) page() page {
-	p := page{AsOf: instant(b.s.AsOf), AsOfISO: b.s.AsOf.Format(time.RFC3339)}
+	p := page{Account: b.s.Account, AsOf: instant(b.s.AsOf), AsOfISO: b.s.AsOf.Format(time.RFC3339)}
 	money := false
 	for i := range b.s.Lines {
 		l := &b.s.Lines[i]
@@ -219,6 +220,9 @@ func (b builder) facts(l *books.StatementLine, u unit) []fact {
 			over.Value, over.More = c.text(line(l.Billable, l.UnitAmount.Decimal)), u.of(l.Overage)
 			if l.Billable != l.Overage {
 				over.More += ", " + wording.Count(l.Billable) + " billed"
+				if l.Billability == "awaiting" {
+					over.More += " so far"
+				}
 			}
 		}
 	} else {
@@ -323,7 +327,7 @@ func (b builder) past(l *books.StatementLine) pastView {
 	}
 	c, hasCurrency := b.currency(l)
 	if hasCurrency && l.UnitAmount.Valid && (l.Overage > 0 || l.OnExceeded == "bill_overage") {
-		v.Amount = c.text(line(l.Billable, l.UnitAmount.Decimal))
+		v.Amount = c.text(line(l.Due(), l.UnitAmount.Decimal))
 	}
 	for _, i := range l.Invoiced {
 		v.Invoices = append(v.Invoices, invoiceOf(i, u))
@@ -366,6 +370,9 @@ func invoiceOf(i books.StatementInvoice, u unit) invoiceView {
 			v.Text = u.of(i.Units) + " of this period in a line of " + v.Text
 		}
 	}
+	if i.Credited > 0 {
+		v.Text += ", less " + u.of(i.Credited) + " by credit note"
+	}
 	return v
 }
 
@@ -373,6 +380,8 @@ func pastState(l *books.StatementLine) string {
 	switch {
 	case l.Book != nil && l.Book.Final && l.Overage == 0:
 		return "Closed, nothing to bill"
+	case l.Book != nil && l.Book.Final && l.Book.Invoiced == 0:
+		return "Closed, on no invoice"
 	case l.Book != nil && l.Book.Final:
 		return "Invoiced"
 	case l.Book != nil && l.Overage == 0:
