@@ -26,11 +26,11 @@ type watch struct {
 // watches is what one worker has seen of all nodes.
 type watches struct {
 	seen  map[int64]watch
-	begun map[int64]bool // reapings of this worker, until they are over
-	last  time.Time      // of the last read
+	begun map[int64]int64 // reapings of this worker, until they are over, with the number that it watched
+	last  time.Time       // of the last read
 }
 
-func newWatches() *watches { return &watches{seen: map[int64]watch{}, begun: map[int64]bool{}} }
+func newWatches() *watches { return &watches{seen: map[int64]watch{}, begun: map[int64]int64{}} }
 
 // reap is the loop that takes the leases of silent nodes. It trusts nothing but what it has itself watched: a node is
 // reaped when its heartbeat number stood still for the lease time over reads without a gap. After a database outage, or
@@ -64,7 +64,7 @@ func (w *Worker) watchOnce(ctx context.Context, x *watches) error {
 		return err
 	}
 	for _, n := range x.step(nodes, time.Now(), inst.LeaseTime) {
-		x.begun[n.ID] = true
+		x.begun[n.ID] = n.Heartbeat
 		taken, err := usage.Reap(ctx, w.cfg.DB, n.ID, n.Heartbeat)
 		if err != nil {
 			return err
@@ -78,7 +78,8 @@ func (w *Worker) watchOnce(ctx context.Context, x *watches) error {
 
 // step moves the watches by one read and returns the nodes to reap: live ones that stood still for the lease time, and
 // those whose reaping was broken off or is to be done again for rows that came later. A reaping that this worker began it
-// takes up at once, another's after a while: what a journal holds is stored before its leases go back.
+// takes up at once, unless a recovery has moved the number since, another's after a while: what a journal holds is stored
+// before its leases go back.
 func (x *watches) step(nodes []usage.NodeRow, now time.Time, leaseTime time.Duration) []usage.NodeRow {
 	if x.last.IsZero() || now.Sub(x.last) > watchGap {
 		clear(x.seen)
@@ -88,8 +89,9 @@ func (x *watches) step(nodes []usage.NodeRow, now time.Time, leaseTime time.Dura
 	var silent []usage.NodeRow
 	for _, n := range nodes {
 		there[n.ID] = true
+		beat, begun := x.begun[n.ID]
 		switch {
-		case n.State == "reaping" && x.begun[n.ID]:
+		case n.State == "reaping" && begun && n.Heartbeat == beat:
 			silent = append(silent, n)
 		case n.State == "live" || n.State == "reaping":
 			delete(x.begun, n.ID)

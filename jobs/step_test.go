@@ -45,18 +45,19 @@ func TestOnlyANodeThatWasWatchedStandingStillIsReaped(t *testing.T) {
 	at := began.Add(time.Hour)
 	x.last, x.seen[1] = at, watch{beat: 1, state: "live", since: began}
 	require.Empty(t, x.step(node(1, "reaping"), at, lease), "it was silent for long, and another process has begun just now")
-	x.begun[1] = true
+	x.begun[1] = 1
 	require.Len(t, x.step(node(1, "reaping"), at, lease), 1, "a reaping of one's own that was broken off is taken up at once")
 	clear(x.seen)
 	require.Len(t, x.step(node(1, "reaping"), at, lease), 1)
+	require.Empty(t, x.step(node(2, "reaping"), at, lease), "a recovery was faster, or came in the middle")
 	require.Len(t, x.step([]usage.NodeRow{{ID: 1, State: "reaped", Late: true}}, at, lease), 1, "rows came after it was reaped")
 	for _, state := range []string{"reaped", "stopped", "recovered", "retiring"} {
-		x.seen[1], x.begun[1] = watch{beat: 1, since: began}, true
+		x.seen[1], x.begun[1] = watch{beat: 1, since: began}, 1
 		require.Empty(t, x.step(node(1, state), at, lease), state)
 		require.Empty(t, x.seen)
 		require.Empty(t, x.begun)
 	}
-	x.seen[1], x.begun[1] = watch{beat: 1, since: began}, true
+	x.seen[1], x.begun[1] = watch{beat: 1, since: began}, 1
 	require.Empty(t, x.step(nil, at, lease))
 	require.Empty(t, x.seen)
 	require.Empty(t, x.begun)

@@ -67,10 +67,15 @@ func Settle(ctx context.Context, db DB, node int64, keys, upto []int64, at time.
 
 // ReturnLeases gives back everything that a node's leases hold beyond what is stored of it, a chunk a transaction.
 func ReturnLeases(ctx context.Context, db DB, node int64, cause string) error {
+	return returnLeases(ctx, db, node, cause, nil)
+}
+
+// returnLeases is ReturnLeases, which ends once the node's number is another one than the given.
+func returnLeases(ctx context.Context, db DB, node int64, cause string, heartbeat *int64) error {
 	after := int64(0)
 	for {
 		var last *int64
-		if err := db.QueryRow(ctx, "SELECT weir.settle_chunk($1, $2, $3, $4)", node, after, MaxSettleKeys, cause).Scan(&last); err != nil {
+		if err := db.QueryRow(ctx, "SELECT weir.settle_chunk($1, $2, $3, $4, $5)", node, after, MaxSettleKeys, cause, heartbeat).Scan(&last); err != nil {
 			return wrap(fmt.Sprintf("return leases of node %d", node), err)
 		}
 		if last == nil {

@@ -228,6 +228,80 @@ func TestARecoveryThatIsCutOffAtEachStatement(t *testing.T) {
 	}
 }
 
+// beside runs something before each statement that passes it.
+type beside struct {
+	usage.DB
+	run func(sql string)
+}
+
+func (b *beside) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	b.run(sql)
+	return b.DB.Exec(ctx, sql, args...)
+}
+
+func (b *beside) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	b.run(sql)
+	return b.DB.QueryRow(ctx, sql, args...)
+}
+
+// A worker decides to reap at the moment at which a process begins to recover the node's journal, or comes back to a
+// reaping of which it does not know that a recovery overtook it: it returns nothing that the journal accounts for.
+func TestAReaperWhoseNumberIsOldLeavesARecoveryAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dead := w.node()
+	k := w.key("acme", "events", noon)
+	require.EqualValues(t, 90, w.ask(dead, call(k, 0, 90)).Got)
+	nodes, err := usage.Nodes(t.Context(), w.db)
+	require.NoError(t, err)
+	looks := 0
+	db := &beside{DB: w.db, run: func(string) {
+		if looks++; looks <= 2 {
+			return // it reads the state, and moves it
+		}
+		ok, err := usage.Reap(t.Context(), w.db, dead, nodes[0].Heartbeat)
+		require.NoError(t, err)
+		require.False(t, ok)
+	}}
+	_, err = usage.RecoverNode(t.Context(), db, dead, []usage.Recovered{{Key: k.Key, Upto: 60, Matches: fits}}, noon)
+	require.NoError(t, err)
+	require.Greater(t, looks, 4)
+	require.Equal(t, "recovered", w.state(dead))
+	require.Zero(t, w.overshoots())
+	w.sound()
+}
+
+// A journal comes back while its node is being reaped: what was not returned yet is not any more.
+func TestARecoveryEndsAReapingThatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dead := w.node()
+	keys := w.cheapKeys(900)
+	var calls []usage.LeaseCall
+	var entries []usage.Recovered
+	for _, k := range keys {
+		calls = append(calls, usage.LeaseCall{Key: k, Units: 9, Want: 9, Waiting: 9})
+		entries = append(entries, usage.Recovered{Key: k, Upto: 7, Matches: fits})
+	}
+	_, err := usage.Ask(t.Context(), w.db, dead, true, calls)
+	require.NoError(t, err)
+	chunk := "SELECT coalesce(weir.settle_chunk($1, $2, 1000, 'reaped', 0), -1)"
+	require.EqualValues(t, 1, w.number("SELECT weir.move_node($1, '{live}', 'reaping', 0)::integer", dead))
+	last := w.number(chunk, dead, 0)
+	require.Equal(t, keys[499], last)
+	db := &beside{DB: w.db, run: func(sql string) {
+		if strings.Contains(sql, "settle_node") {
+			require.EqualValues(t, -1, w.number(chunk, dead, last), "the reaper's next part")
+		}
+	}}
+	_, err = usage.RecoverNode(t.Context(), db, dead, entries, noon)
+	require.NoError(t, err)
+	require.Equal(t, "recovered", w.state(dead))
+	require.EqualValues(t, 500*7, w.overshoots(), "of the first chunk")
+	require.EqualValues(t, 900*7, w.number("SELECT sum(granted)::bigint FROM weir.quotas"))
+	w.sound()
+}
+
 func journaled(entries []usage.Recovered) []int64 {
 	var keys []int64
 	for _, x := range entries {
@@ -277,7 +351,11 @@ func TestAReapingThatWasBrokenOffIsTakenUp(t *testing.T) {
 	k := w.key("acme", "events", noon)
 	w.ask(n, call(k, 0, 1))
 	w.exec("UPDATE weir.nodes SET state = 'reaping', heartbeat = 9 WHERE id = $1", n)
-	ok, err := usage.Reap(t.Context(), w.db, n, 0)
+	ok, err := usage.Reap(t.Context(), w.db, n, 8)
+	require.NoError(t, err)
+	require.False(t, ok, "its number has moved: somebody recovers it")
+	require.Positive(t, w.lim(n, k.Key))
+	ok, err = usage.Reap(t.Context(), w.db, n, 9)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Zero(t, w.lim(n, k.Key))
@@ -364,9 +442,7 @@ func TestAReapingThatStopsAnywhereIsFinished(t *testing.T) {
 			used = 9
 			w.flush(n, noon, k.Key, used)
 		}
-		moved, err := usage.MoveNode(t.Context(), w.db, n, map[bool]string{true: "live", false: "reaped"}[used == 0], "reaping")
-		require.NoError(t, err)
-		require.True(t, moved)
+		require.EqualValues(t, 1, w.number("SELECT weir.move_node($1, ARRAY[$2], 'reaping', 0)::integer", n, map[bool]string{true: "live", false: "reaped"}[used == 0]), done)
 		if strings.HasSuffix(done, "returned") {
 			require.NoError(t, usage.ReturnLeases(t.Context(), w.db, n, "test"))
 		}

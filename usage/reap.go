@@ -32,32 +32,35 @@ func Nodes(ctx context.Context, db DB) ([]NodeRow, error) {
 	return nodes, wrap("list nodes", err)
 }
 
-// Reap takes the leases of a live node that the caller has watched: only when its heartbeat still is the number that
-// stood still for the lease time. Asks of the node are answered rejoin from then on; what it holds beyond what is
-// stored goes back; last its state is reaped. A reaping that was broken off is taken up again, whatever the number, and so
-// is a reaped node of which rows came later: what it used beyond its lease is granted to it, and counted. It reports
-// false for a node that has come back, or is reaped or ended already.
+// Reap takes the leases of a node that the caller has watched: only while its heartbeat still is the number that stood
+// still for the lease time. Asks of the node are answered rejoin from then on; what it holds beyond what is stored goes
+// back; last its state is reaped. A reaping that was broken off is taken up again, and so is a reaped node of which rows
+// came later: what it used beyond its lease is granted to it, and counted. It reports false for a node that has come
+// back, is being recovered, or is reaped or ended already.
 func Reap(ctx context.Context, db DB, node, heartbeat int64) (bool, error) {
-	_, err := move(ctx, db, node, []string{"live"}, "reaping", &heartbeat)
-	if err != nil {
+	if _, err := move(ctx, db, node, []string{"live"}, "reaping", &heartbeat); err != nil {
 		return false, err
 	}
 	var state string
 	var late bool
-	if err := db.QueryRow(ctx, "SELECT state, late FROM weir.nodes WHERE id = $1", node).Scan(&state, &late); err != nil {
+	var beat int64
+	if err := db.QueryRow(ctx, "SELECT state, late, heartbeat FROM weir.nodes WHERE id = $1", node).Scan(&state, &late, &beat); err != nil {
 		return false, wrap(fmt.Sprintf("read node %d", node), err)
 	}
+	if beat != heartbeat {
+		return false, nil
+	}
 	if state == "reaped" && late {
-		if _, err := move(ctx, db, node, []string{"reaped"}, "reaping", nil); err != nil {
+		if _, err := move(ctx, db, node, []string{"reaped"}, "reaping", &heartbeat); err != nil {
 			return false, err
 		}
 	} else if state != "reaping" {
 		return false, nil
 	}
-	if err := ReturnLeases(ctx, db, node, "reaped while it was still counting"); err != nil {
+	if err := returnLeases(ctx, db, node, "reaped while it was still counting", &heartbeat); err != nil {
 		return false, err
 	}
-	return move(ctx, db, node, []string{"reaping"}, "reaped", nil)
+	return move(ctx, db, node, []string{"reaping"}, "reaped", &heartbeat)
 }
 
 // GiveUp gives a reaped node up whose journal will not come back. What it flushed is folded; what comes of it later is

@@ -60,7 +60,7 @@ func storeEntries(ctx context.Context, db DB, node int64, entries []Recovered, a
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b Recovered) int { return cmp.Compare(a.Key, b.Key) })
 	for len(entries) > 0 {
-		n := min(len(entries), MaxBatchKeys)
+		n := min(len(entries), MaxSettleKeys)
 		for n < len(entries) && entries[n].Key == entries[n-1].Key {
 			n++
 		}

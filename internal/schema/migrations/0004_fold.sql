@@ -297,7 +297,8 @@ END $$;
 -- Returns a silent or stopped node's leases by what is stored of it, at most p_most keys a call, from above a key
 -- onwards. Returns the key up to which it came, or NULL when none is left above it. It looks at leases and usage part by
 -- part, at each row once in all calls together, and at twenty parts a call: while it holds weir.fold nothing is folded.
-CREATE FUNCTION weir.settle_chunk(p_node bigint, p_after bigint, p_most integer, p_cause text) RETURNS bigint
+-- A reaper names the number that it watched: once it has moved somebody else ends the node, and nothing is returned.
+CREATE FUNCTION weir.settle_chunk(p_node bigint, p_after bigint, p_most integer, p_cause text, p_heartbeat bigint DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -308,6 +309,12 @@ DECLARE
     v_keys bigint[];
 BEGIN
     PERFORM FROM weir.fold FOR UPDATE;
+    IF p_heartbeat IS NOT NULL THEN
+        PERFORM FROM weir.nodes n WHERE n.id = p_node AND n.heartbeat = p_heartbeat FOR SHARE;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+    END IF;
     FOR i IN 1 .. 20 LOOP
         v_upto := least(
             (SELECT l.key FROM weir.leases l WHERE l.node + 0 = p_node AND l.key + 0 > v_from ORDER BY l.key + 0 OFFSET v_part - 1 LIMIT 1),
@@ -342,8 +349,9 @@ BEGIN
     PERFORM weir.node_gate(p_node, true);
     UPDATE weir.nodes n SET state = p_to,
         ended_at = CASE WHEN p_to = 'live' THEN NULL ELSE coalesce(n.ended_at, weir.clock()) END,
-        -- Back to life is a heartbeat: who watched the old number stand still must begin anew.
-        heartbeat = n.heartbeat + CASE WHEN p_to = 'live' THEN 1 ELSE 0 END,
+        -- Back to life is a heartbeat, and so is the begin of a recovery, which goes by no number: who watched the old
+        -- one stand still must begin anew.
+        heartbeat = n.heartbeat + CASE WHEN p_to = 'live' OR p_to = 'reaping' AND p_heartbeat IS NULL THEN 1 ELSE 0 END,
         heartbeat_at = CASE WHEN p_to = 'live' THEN clock_timestamp() ELSE n.heartbeat_at END,
         late = n.late AND p_to = 'reaped'
     WHERE n.id = p_node AND n.state = ANY (p_from) AND n.heartbeat = coalesce(p_heartbeat, n.heartbeat);
