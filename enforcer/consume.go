@@ -136,7 +136,8 @@ type Meter struct {
 	err   error
 }
 
-// Meter returns the meter of an account and a feature. What is wrong with either is told by Consume, and Take refuses.
+// Meter returns the meter of an account and a feature. Make it after Start. What is wrong with either is told by Consume,
+// for as long as the meter is kept, and Take refuses.
 func (e *Enforcer) Meter(account, feature string) *Meter {
 	m := &Meter{e: e, clock: e.clock}
 	a, i, err := e.check(account, feature, 0)

@@ -47,9 +47,11 @@ type Enforcer struct {
 	cellRule     cellRule
 	sightings    sightings
 
-	node      int64
-	nodeText  string
-	leaseTime time.Duration
+	node         int64
+	nodeText     string
+	installation [16]byte
+	leaseTime    time.Duration
+	unrecovered  bool // the database refused a journal at the start
 
 	accounts *xsync.Map[string, *account]
 	byKey    registry
@@ -139,8 +141,9 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Enforcer, error) {
 
 // Start registers this node, recovers what dead processes left in the journal's folder, and begins to answer. ctx
 // bounds the start only. It fails when the database can't be reached, has no schema (schema.ErrNotMigrated names the
-// command) or another version, or has no catalog and Config.Plans is nil; it may then be called again. After Stop it
-// fails.
+// command) or another version, or has no catalog and Config.Plans is nil (usage.ErrNoCatalog): without plans there is no
+// policy to answer by. It may then be called again; until it has succeeded calls fail with ErrUnavailable, which
+// Middleware answers 503, so a host whose database or plans may come later serves and tries on. After Stop it fails.
 func (e *Enforcer) Start(ctx context.Context) (err error) {
 	e.lifecycle.Lock()
 	defer e.lifecycle.Unlock()
@@ -169,6 +172,9 @@ func (e *Enforcer) Start(ctx context.Context) (err error) {
 	if e.cfg.OnWarning != nil {
 		e.spawn(e.warner)
 	}
+	if e.unrecovered {
+		e.spawn(e.recoverer)
+	}
 	e.changesSoon() // what changed between registration and now
 	return nil
 }
@@ -181,7 +187,7 @@ func (e *Enforcer) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.leaseTime = inst.LeaseTime
+	e.installation, e.leaseTime = inst.ID, inst.LeaseTime
 	if err := e.firstCatalog(ctx); err != nil {
 		return err
 	}
@@ -189,7 +195,7 @@ func (e *Enforcer) begin(ctx context.Context) error {
 		return err
 	}
 	if !e.cfg.NoJournal {
-		if err := e.recover(ctx, inst); err != nil {
+		if e.unrecovered, err = e.recover(ctx); err != nil {
 			return err
 		}
 	}
@@ -210,14 +216,21 @@ func (e *Enforcer) begin(ctx context.Context) error {
 	e.nodes.Store(1)
 	e.lastBeat.Store(mono)
 	e.noteAnswer()
+	if err = e.readCatalog(ctx); err == nil { // one that was published meanwhile is older than n.Change
+		err = e.openJournal(inst)
+	}
+	if err != nil {
+		_, _ = usage.MoveNode(ctx, e.db, n.ID, "live", "stopped")
+	}
+	return err
+}
+
+func (e *Enforcer) openJournal(inst usage.Installation) (err error) {
 	if e.cfg.NoJournal {
 		e.journal = journal.Heap()
 		return nil
 	}
-	e.journal, err = journal.Open(journal.Config{Dir: e.cfg.JournalDir, Installation: inst.ID, Node: n.ID, Logger: e.cfg.Logger})
-	if err != nil {
-		_, _ = usage.MoveNode(ctx, e.db, n.ID, "live", "stopped")
-	}
+	e.journal, err = journal.Open(journal.Config{Dir: e.cfg.JournalDir, Installation: inst.ID, Node: e.node, Logger: e.cfg.Logger})
 	return err
 }
 

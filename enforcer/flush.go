@@ -145,7 +145,7 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 	case lost:
 		e.resettleSoon()
 	}
-	if a.Change > e.applied.Load() {
+	if a.Change > e.applied.Load() || e.stale.Load() {
 		e.changesSoon()
 	}
 	e.settleEnded()

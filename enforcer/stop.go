@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/internal/journal"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -72,31 +71,4 @@ func (e *Enforcer) leave(ctx context.Context, keys, upto []int64) error {
 	}
 	_, err := usage.MoveNode(ctx, e.db, e.node, "live", "stopped")
 	return err
-}
-
-// recover stores what dead processes of this installation left in the journal's folder, usage first, then their
-// leases. A file that can't be understood is left in place and named.
-func (e *Enforcer) recover(ctx context.Context, inst usage.Installation) error {
-	problems, err := journal.Recover(ctx, e.cfg.JournalDir, inst.ID, func(ctx context.Context, d journal.Dead) error {
-		n, err := usage.RecoverNode(ctx, e.db, d.Node, entries(d), e.clock.time())
-		if err != nil {
-			return err
-		}
-		e.cfg.Logger.Info("weir: recovered the journal of a process that is gone", "node", d.Node, "keys", len(d.Entries), "stored", n)
-		return nil
-	})
-	for _, p := range problems {
-		e.cfg.Logger.Warn("weir: a journal can't be recovered", "error", p)
-	}
-	return err
-}
-
-func entries(d journal.Dead) []usage.Recovered {
-	out := make([]usage.Recovered, len(d.Entries))
-	for i, x := range d.Entries {
-		out[i] = usage.Recovered{Key: x.Key, Upto: int64(x.Total), Matches: func(account, feature string, starts time.Time) bool {
-			return journal.KeyHash(account, feature, starts) == x.Hash
-		}}
-	}
-	return out
 }
