@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -70,7 +72,7 @@ func TestCloseReportNamesEachPlantedFault(t *testing.T) {
 			breaks, err := books.WriteCloseCSV(t.Context(), w.db, month, w.sim.Now(), &sheet, nil)
 			require.NoError(t, err)
 			require.Len(t, r.Breaks, breaks, kind)
-			require.Contains(t, sheet.String(), kind+" ")
+			require.Regexp(t, `\b`+kind+`\b[^,]*\n`, sheet.String())
 		})
 	}
 	r = w.closeReport(month)
@@ -129,11 +131,62 @@ func TestCloseReportInEveryForm(t *testing.T) {
 	rows, err := csv.NewReader(&sheet).ReadAll()
 	require.NoError(t, err)
 	require.Equal(t, "'=HYPERLINK(1)", rows[1][0], "a spreadsheet computes nothing")
-	require.Equal(t, "40", rows[1][5])
+	require.Equal(t, "40", rows[1][slices.Index(rows[0], "overage")])
 	january := w.closeReport(start)
 	require.Len(t, january.Accruals, 1)
 	require.EqualValues(t, 40, january.Accruals[0].Overage, "what the month used, for accruals")
 	require.Empty(t, january.Rows)
+	table.Reset()
+	require.NoError(t, january.WriteTable(&table))
+	require.Regexp(t, `"=HYPERLINK\(1\)" +events +2026-01 +40 +\d+`, table.String())
+}
+
+// From a row to its invoices and back, in units and money; and nobody takes a month as done that is not.
+func TestTheCloseReportLeadsToItsInvoices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, _ := w.over("acme", 4_000)
+	w.toEnd()
+	month := start.AddDate(0, 1, 0)
+	require.NoError(t, w.sim.Advance(t.Context(), month.Add(time.Minute))) // and nothing closes
+	var sheet, table bytes.Buffer
+	cells := func() []string {
+		sheet.Reset()
+		_, err := books.WriteCloseCSV(t.Context(), w.db, month, w.sim.Now(), &sheet, nil)
+		require.NoError(t, err)
+		rows, err := csv.NewReader(&sheet).ReadAll()
+		require.NoError(t, err)
+		require.Len(t, rows, 2)
+		return rows[1][slices.Index(rows[0], "final"):]
+	}
+	r := w.closeReport(month)
+	require.Empty(t, r.Rows)
+	require.EqualValues(t, 1, r.NotClosed)
+	require.NoError(t, r.WriteTable(&table))
+	require.Contains(t, table.String(), "NOT CLOSED: 1 period with overage")
+	sums, err := books.ReadMonth(t.Context(), w.db, month, 10, w.sim.Now())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, sums.NotClosed)
+	require.Equal(t, []string{"false", "5000", "4000", "", "", "", "", ""}, cells()[:8], "it has no books, which is not the same as nothing")
+
+	w.finish()
+	_, err = w.b.Adjust(t.Context(), "acme", "events", month.Add(-time.Minute), -1_500, "tester", "an outage")
+	require.NoError(t, err)
+	w.work()
+	require.NoError(t, w.b.Late(t.Context()))
+	r = w.closeReport(month)
+	require.Zero(t, r.NotClosed)
+	require.Len(t, r.Rows, 1)
+	amount, note := "1.00", w.text("SELECT object FROM weir.late WHERE state = 'credited'")
+	invoice := w.sim.Invoices(customer)[1].ID
+	require.Equal(t, books.CloseTrail{
+		Used: 3_500, Reported: 4_000, ByMeter: 4_000, Credited: 1_500, UnitAmount: "0.04", Currency: "usd", Amount: &amount,
+		Customers: []string{customer}, Invoices: []string{invoice}, CreditNotes: []string{note},
+	}, r.Rows[0].CloseTrail)
+	require.Equal(t, r.Rows[0].Invoiced, r.Rows[0].ByMeter+r.Rows[0].ByItem-r.Rows[0].Credited)
+	require.Equal(t, []string{
+		"true", "3500", "2500", "2500", "0", "0", "0", "0", "4000", "4000", "0", "1500", "1.00", "usd", "0.04", customer, invoice, note, "",
+	}, cells())
 }
 
 func TestTheLedgerIsAppendOnly(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +22,7 @@ type MonthBooks struct {
 	Month     string
 	Periods   int64 // closed ones that have overage, by feature
 	Total     CloseNumbers
+	NotClosed int64        // periods with overage, by feature, that have ended and are not closed yet
 	Breaks    []CloseBreak // the first of them
 	AllBreaks int
 	Accruals  []CloseAccrual // of all accounts, by feature
@@ -66,6 +66,12 @@ func ReadMonth(ctx context.Context, db usage.DB, at time.Time, most int, now tim
 		return eachKeys(ctx, tx, from, to, now, func(keys []int64, closed bool) error {
 			breaks, err := breaksOf(ctx, tx, keys, closed, now, shallow)
 			keep(breaks)
+			if err != nil || closed {
+				return err
+			}
+			var n int64
+			err = tx.QueryRow(ctx, "SELECT count(*) FROM weir.totals t WHERE t.key = ANY ($1) AND t.overage <> 0", keys).Scan(&n)
+			m.NotClosed += n
 			return err
 		})
 	})
@@ -103,13 +109,13 @@ func MonthRows(ctx context.Context, db usage.DB, at time.Time, after int64, most
 
 // WriteCloseCSV writes the rows of CloseReport as CSV, a thousand at a time, from one snapshot, and returns how many
 // places do not agree; a row that does not agree is there even without overage. A cell that a spreadsheet would compute
-// begins with a quote mark. Rows are in the order in which their periods ended; flush, if given, is called after each
+// begins with a quote mark. Rows are in the order in which their periods ended, those that are not closed yet behind the others; flush, if given, is called after each
 // portion.
 func WriteCloseCSV(ctx context.Context, db usage.DB, at, now time.Time, w io.Writer, flush func() error) (breaks int, err error) {
 	from, to := monthOf(at)
 	c := csv.NewWriter(w)
 	err = snapshot(ctx, db, func(tx pgx.Tx) error {
-		if err := c.Write([]string{"account", "feature", "starts", "ends", "state", "overage", "invoiced", "pending", "late", "forgiven", "not_billable", "breaks"}); err != nil {
+		if err := c.Write(sheetHead()); err != nil {
 			return err
 		}
 		return eachKeys(ctx, tx, from, to, now, func(keys []int64, closed bool) error {
@@ -135,49 +141,6 @@ func WriteCloseCSV(ctx context.Context, db usage.DB, at, now time.Time, w io.Wri
 		return breaks, fmt.Errorf("write the close report: %w", err)
 	}
 	return breaks, nil
-}
-
-// writeRows writes rows that have overage and were closed, and those that do not agree.
-func writeRows(c *csv.Writer, rows []CloseRow, breaks []CloseBreak, closed bool) error {
-	kinds := map[int64]string{}
-	for _, x := range breaks {
-		kinds[x.Key] += x.Kind + " "
-	}
-	for i := range rows {
-		x := &rows[i]
-		if kinds[x.Key] == "" && (!closed || x.CloseNumbers == CloseNumbers{}) {
-			continue
-		}
-		row := []string{inert(x.Account), inert(x.Feature), x.Starts.UTC().Format(time.RFC3339), x.Ends.UTC().Format(time.RFC3339), x.State}
-		for _, n := range []int64{x.Overage, x.Invoiced, x.Pending, x.Late, x.Forgiven, x.NotBillable} {
-			row = append(row, strconv.FormatInt(n, 10))
-		}
-		if err := c.Write(append(row, kinds[x.Key])); err != nil {
-			return err
-		}
-	}
-	c.Flush()
-	return c.Error()
-}
-
-// inert keeps a spreadsheet from computing a cell.
-func inert(s string) string {
-	if s != "" && (s[0] == '=' || s[0] == '+' || s[0] == '-' || s[0] == '@' || s[0] == '\t' || s[0] == '\r') {
-		return "'" + s
-	}
-	return s
-}
-
-// closeRows reads the books of keys, in the order in which their periods ended.
-func closeRows(ctx context.Context, tx pgx.Tx, keys []int64) ([]CloseRow, error) {
-	rows, err := tx.Query(ctx, `SELECT a.account, f.name, p.starts, p.ends, p.state, coalesce(b.overage, t.overage), coalesce(b.invoiced, 0), coalesce(b.pending, 0),
-			coalesce(b.late, 0), coalesce(b.forgiven, 0), coalesce(b.not_billable, 0), k.key
-		FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id JOIN weir.accounts a ON a.id = k.account_id JOIN weir.features f ON f.id = k.feature_id
-		JOIN weir.totals t ON t.key = k.key LEFT JOIN weir.books b ON b.key = k.key WHERE k.key = ANY ($1) ORDER BY p.ends, p.id, k.key`, keys)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, closeRow)
 }
 
 // eachKeys hands out the keys of the periods that ended in a month, in their order, a thousand at a time: first those

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -131,7 +132,7 @@ func (u usageShadowCmd) Run(c *call) error {
 		if s.Included != nil {
 			included = count(*s.Included)
 		}
-		amount, lost := worth(s.Billed, s.UnitAmount, currency), worth(s.Passed, s.UnitAmount, currency)
+		amount, lost := books.Worth(s.Billed, s.UnitAmount, currency), books.Worth(s.Passed, s.UnitAmount, currency)
 		rows = append(rows, []string{s.Account, s.Plan, s.Feature, day(s.Starts) + " – " + day(s.Ends), count(s.Used), included,
 			count(s.Passed), orUnknown(lost, currency), count(s.Billed), orUnknown(amount, currency)})
 		out = append(out, shadowJSON{s.Account, s.Feature, s.Plan, s.Starts.UTC(), s.Ends.UTC(), s.Included, s.Used, s.Passed, s.Billed, amount, lost, currency})

@@ -101,7 +101,7 @@ type bookView struct {
 	Breaks                     []breakView
 	AllBreaks, MoreBreaks      int
 	Accruals                   []accrualView
-	Periods                    int64
+	Periods, NotClosed         int64
 	First                      bool // the page begins with the month's first row
 	Next                       string
 }
@@ -201,7 +201,7 @@ func (a *Admin) bookCSV(w http.ResponseWriter, r *http.Request, who person, mont
 // bookOf shows rows of a month, of which the last says that there are more, under its sums. What breaks is on top: what
 // the sums found, and what the rows beneath those that are shown say.
 func bookOf(m *books.MonthBooks, rows []books.CloseRow, breaks []books.CloseBreak) bookView {
-	v := bookView{Month: m.Month, Total: numbers(&m.Total), Periods: m.Periods, AllBreaks: m.AllBreaks, Accruals: accrualsOf(m.Accruals)}
+	v := bookView{Month: m.Month, Total: numbers(&m.Total), Periods: m.Periods, NotClosed: m.NotClosed, AllBreaks: m.AllBreaks, Accruals: accrualsOf(m.Accruals)}
 	if len(rows) > booksEach {
 		rows = rows[:booksEach]
 		v.Next = "/admin/books/" + m.Month + "?after=" + strconv.FormatInt(rows[booksEach-1].Key, 10)
