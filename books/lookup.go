@@ -22,7 +22,8 @@ type Match struct {
 }
 
 // Lookup finds what somebody looks for: an account by its id or the beginning of it, a customer (cus_…), subscription
-// (sub_…) or invoice (in_…) by its id at Stripe, a report by its identifier (weir:…), a node by its number. Exact
+// (sub_…) or invoice (in_…) by its id at Stripe, an
+// invoice by its number too, a report by its identifier (weir:…), a node by its number. Exact
 // matches come first; at most most are found, and each is found by an index.
 func Lookup(ctx context.Context, db usage.DB, text string, most int) ([]Match, error) {
 	if text = strings.TrimSpace(text); text == "" || len(text) > usage.MaxAccountBytes || strings.ContainsRune(text, 0) || strings.ToValidUTF8(text, "") != text {
@@ -73,6 +74,8 @@ func lookups(text string) []lookup {
 	case strings.HasPrefix(text, "weir:"):
 		all = append(all, lookup{"report", `SELECT x.identifier, a.account, x.customer FROM weir.reports x JOIN weir.keys k ON k.key = x.key
 			JOIN weir.accounts a ON a.id = k.account_id WHERE x.identifier = $1`, text})
+	default: // what is printed on an invoice
+		all = append(all, lookup{"invoice", "SELECT x.number, coalesce(a.account, ''), x.customer FROM weir.invoices x" + mapped + "WHERE x.number = $1 ORDER BY x.created DESC LIMIT 1", text})
 	}
 	if id, err := strconv.ParseInt(text, 10, 64); err == nil && id > 0 {
 		all = append(all, lookup{"node", "SELECT x.id::text, '', '' FROM weir.nodes x WHERE x.id = $1 AND x.state <> 'internal'", id})

@@ -1,5 +1,11 @@
 package books
 
+// lineBills are the periods that a line of an invoice bills, as l.
+const lineBills = `(SELECT jsonb_agg(jsonb_build_object('units', o.units, 'feature', o.feature, 'account', o.account, 'starts', o.starts, 'ends', o.ends) ORDER BY o.starts, o.key)
+	FROM (SELECT x.units, x.key, fe.name AS feature, ac.account, pe.starts, pe.ends FROM weir.invoiced x JOIN weir.keys ke ON ke.key = x.key
+		JOIN weir.features fe ON fe.id = ke.feature_id JOIN weir.accounts ac ON ac.id = ke.account_id JOIN weir.periods pe ON pe.id = ke.period_id
+		WHERE x.line = l.line ORDER BY pe.starts, x.key LIMIT 50) o)`
+
 // storySources are the tables of an account's story. Refs order what has one instant: a letter for the table, then its
 // own number.
 var storySources = [...]storySource{
@@ -33,7 +39,7 @@ var storySources = [...]storySource{
 		"jsonb_build_object('feature', k.feature, 'id', r.id, 'seq', r.seq, 'try', r.try, 'from', r.from_units, 'to', r.to_units, 'value', r.value, 'customer', r.customer, 'meter', r.meter, 'stamp', r.stamp, 'cause', r.cause, 'replaced', r.replaced, 'code', r.code, 'message', r.message, 'identifier', r.identifier, 'attempts', (SELECT jsonb_agg(jsonb_build_object('attempt', a.attempt, 'begun', a.begun_at, 'outcome', a.outcome, 'status', a.status, 'request', a.request, 'message', a.message) ORDER BY a.attempt) FROM (SELECT y.* FROM weir.report_attempts y WHERE y.report = r.id ORDER BY y.attempt DESC LIMIT 20) a))",
 		"FROM weir.reports r WHERE r.key = k.key"},
 	{"invoice", "coalesce(i.created, i.seen_at)", "'i' || i.invoice", "coalesce(i.status, 'not read yet')",
-		"jsonb_build_object('invoice', i.invoice, 'number', i.number, 'customer', i.customer, 'reason', i.billing_reason, 'currency', i.currency, 'total', i.total, 'finalizes', i.finalizes_at, 'finalized', i.finalized_at, 'voided', i.voided_at, 'url', i.hosted_url, 'error', i.error, 'lines', (SELECT jsonb_agg(jsonb_build_object('line', l.line, 'meter', l.meter, 'quantity', l.quantity, 'amount', l.amount, 'starts', l.starts, 'ends', l.ends) ORDER BY l.starts, l.line) FROM (SELECT y.* FROM weir.invoice_lines y WHERE y.invoice = i.invoice ORDER BY y.starts, y.line LIMIT 50) l))",
+		"jsonb_build_object('invoice', i.invoice, 'number', i.number, 'customer', i.customer, 'reason', i.billing_reason, 'currency', i.currency, 'total', i.total, 'finalizes', i.finalizes_at, 'finalized', i.finalized_at, 'voided', i.voided_at, 'url', i.hosted_url, 'error', i.error, 'lines', (SELECT jsonb_agg(jsonb_build_object('line', l.line, 'meter', l.meter, 'quantity', l.quantity, 'amount', l.amount, 'starts', l.starts, 'ends', l.ends, 'bills', " + lineBills + ") ORDER BY l.starts, l.line) FROM (SELECT y.* FROM weir.invoice_lines y WHERE y.invoice = i.invoice ORDER BY y.starts, y.line LIMIT 50) l))",
 		"FROM weir.invoices i WHERE i.customer IN (SELECT c.customer FROM customers c)"},
 	{"webhook", "e.received_at", "'w' || e.event", "e.type", "jsonb_build_object('event', e.event, 'state', e.state, 'object', e.object, 'customer', e.customer, 'deliveries', e.deliveries, 'note', e.note)",
 		"FROM weir.webhook_events e WHERE e.customer IN (SELECT c.customer FROM customers c)"},

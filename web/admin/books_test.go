@@ -109,5 +109,7 @@ func TestInvoicesOfAStoryAreInMoney(t *testing.T) {
 	w.month("acme")
 	page := w.signedIn("Ada").page("/admin/accounts/acme?kind=invoice")
 	require.Regexp(t, `total \d+\.\d\d USD`, page)
+	require.Regexp(t, `40 units, 0\.02 USD`, page)
+	require.Regexp(t, `<li>40 of them are of events of acme, 10 Jan 2026`, page, "where a line's units come from")
 	require.NotContains(t, page, "minor units")
 }

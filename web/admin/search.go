@@ -69,6 +69,8 @@ func pathOf(m *books.Match) string {
 	switch {
 	case m.What == "node":
 		return "/admin/nodes/" + m.ID
+	case m.Account != "" && m.What == "invoice":
+		return accountPath(m.Account) + "?kind=invoice#story"
 	case m.Account != "":
 		return accountPath(m.Account)
 	}

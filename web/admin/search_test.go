@@ -31,12 +31,17 @@ func TestASearchLeadsToWhatWasMeant(t *testing.T) {
 		return s
 	}
 	report, invoice := text("SELECT identifier FROM weir.reports ORDER BY id LIMIT 1"), text("SELECT invoice FROM weir.invoices ORDER BY created DESC LIMIT 1")
+	number := text("SELECT number FROM weir.invoices WHERE number IS NOT NULL ORDER BY created DESC LIMIT 1")
 	v := w.signedIn("Ada")
 	at := func(q string) answer { return v.get("/admin/search?q=" + url.QueryEscape(q)) }
-	for _, q := range []string{"acme/eu", customer, sub.ID, report, invoice, " acme/eu "} {
+	for _, q := range []string{"acme/eu", customer, sub.ID, report, invoice, number, " acme/eu "} {
 		a := at(q)
 		require.Equal(t, http.StatusSeeOther, a.status, q)
-		require.Equal(t, "/admin/accounts/acme%2Feu", a.header.Get("Location"), q)
+		to := "/admin/accounts/acme%2Feu"
+		if q == invoice || q == number {
+			to += "?kind=invoice#story"
+		}
+		require.Equal(t, to, a.header.Get("Location"), q)
 	}
 	a := at(fmt.Sprint(w.node.ID))
 	require.Equal(t, fmt.Sprintf("/admin/nodes/%d", w.node.ID), a.header.Get("Location"))

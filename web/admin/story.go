@@ -254,7 +254,10 @@ func invoiceEvent(v *eventView, what string, d data) {
 		if m := l.text("meter"); m != "" {
 			meter = m
 		}
-		v.Lines = append(v.Lines, fmt.Sprintf("line %s: %s units, %s, %s, %s", l.text("line"), wording.Count(l.n("quantity")), money(l.n("amount"), d.text("currency")), l.span(), meter))
+		v.Lines = append(v.Lines, fmt.Sprintf("line %s: %s, %s, %s, %s", l.text("line"), wording.Of(l.n("quantity"), "unit", "units"), money(l.n("amount"), d.text("currency")), l.span(), meter))
+		for _, b := range l.list("bills") { // where its units come from
+			v.Lines = append(v.Lines, fmt.Sprintf("%s of them are of %s of %s, %s", wording.Count(b.n("units")), b.text("feature"), b.text("account"), b.span()))
+		}
 	}
 }
 

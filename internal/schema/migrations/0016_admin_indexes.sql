@@ -4,6 +4,7 @@ CREATE INDEX accounts_prefix ON weir.accounts (account text_pattern_ops);
 CREATE INDEX findings_listed ON weir.findings (id) WHERE cleared_at IS NULL;
 CREATE INDEX findings_kinds ON weir.findings (kind, id) WHERE cleared_at IS NULL;
 CREATE INDEX invoices_drafts ON weir.invoices (finalizes_at) WHERE status = 'draft';
+CREATE INDEX invoices_number ON weir.invoices (number) WHERE number IS NOT NULL;
 CREATE INDEX invoices_failing ON weir.invoices (seen_at) WHERE failures > 0;
 CREATE INDEX customers_failing ON weir.customers (seen_at) WHERE failures > 0;
 CREATE INDEX reports_rejected ON weir.reports (id) WHERE state = 'rejected' AND NOT replaced;
