@@ -3,8 +3,10 @@ package demo
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weirhq/weir/internal/wording"
+	"github.com/weirhq/weir/web/link"
 )
 
 // compare prints every account's units on every side, and reports whether they agree: what was asked is what was
@@ -46,10 +48,21 @@ func (a *account) asExpected(overage int64) bool {
 }
 
 // invite says what there is to look at while everything runs.
-func (w *world) invite() {
+func (w *world) invite() error {
+	links, err := link.NewSigner(linkSecret)
+	if err != nil {
+		return fmt.Errorf("sign links: %w", err)
+	}
 	w.say.printf("  Everything is still running. Have a look:\n\n")
 	w.say.printf("    worker      %s\n", w.worker.url)
 	w.say.printf("    admin       %s/admin/  (token: token-of-the-demo)\n", w.worker.url)
+	for _, a := range w.accounts[len(w.accounts)-2:] {
+		page, err := links.URL(w.worker.url, a.id, time.Now().Add(24*time.Hour))
+		if err != nil {
+			return fmt.Errorf("sign a link: %w", err)
+		}
+		w.say.printf("    usage page  %s  (what %s sees)\n", page, a.id)
+	}
 	for _, c := range w.enforcer {
 		w.say.printf("    %s  %s\n", c.name, c.url)
 	}
@@ -58,4 +71,5 @@ func (w *world) invite() {
 	w.say.printf("    curl -s %s/v1/usage/birch\n", w.enforcer[0].url)
 	w.say.printf("    curl -s %s/v1/consume -d '{\"account\":\"birch\",\"feature\":\"events\",\"units\":1}'\n\n", w.enforcer[0].url)
 	w.say.printf("  Stop it with Ctrl-C.\n")
+	return nil
 }

@@ -38,6 +38,7 @@ var ErrDisagree = errors.New("the numbers do not agree")
 
 const (
 	nodes      = 3
+	linkSecret = "a secret of the demo and of nothing else"
 	stepBudget = 90 * time.Second // of anything that is waited for: longer than the worker waits before it tries again
 )
 
@@ -98,7 +99,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	w.say.verdict(agree, time.Since(began))
 	if cfg.Stay {
-		w.invite()
+		if err := w.invite(); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
 		<-ctx.Done()
 	}
 	if !agree {
@@ -203,7 +206,7 @@ func (w *world) startWorker(ctx context.Context) error {
 	}
 	env := []string{
 		"DATABASE_URL=" + w.dbURL, "WEIR_LOG_LEVEL=warn", "WEIR_PLANS=" + plans, "WEIR_ADDR=127.0.0.1:0", "STRIPE_API_KEY=" + w.stripe.APIKey(),
-		"STRIPE_API_BASE=" + w.stripeAt, "STRIPE_WEBHOOK_SECRET=" + w.hook, "WEIR_ADMIN_TOKEN=token-of-the-demo", "WEIR_SECRET=a secret of the demo and of nothing else",
+		"STRIPE_API_BASE=" + w.stripeAt, "STRIPE_WEBHOOK_SECRET=" + w.hook, "WEIR_ADMIN_TOKEN=token-of-the-demo", "WEIR_SECRET=" + linkSecret,
 	}
 	if err := runChild(ctx, w.cfg.Worker, []string{"migrate"}, env); err != nil {
 		return err
@@ -213,9 +216,6 @@ func (w *world) startWorker(ctx context.Context) error {
 	}
 	var err error
 	if w.worker, err = startChild(ctx, "worker", w.cfg.Worker, []string{"serve"}, env, filepath.Join(w.dir, "worker.log")); err != nil {
-		return err
-	}
-	if err := w.worker.ready(ctx); err != nil { // it serves before it has published the plan file
 		return err
 	}
 	w.onClose(w.worker.stop)
