@@ -43,10 +43,13 @@ func line(format string, args ...any) func(io.Writer) error {
 	}
 }
 
-// plain leaves out what would move the cursor or break the columns.
+// plain is text on one line, without what would move the cursor or break the columns.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
 			return '�'
 		}
 		return r

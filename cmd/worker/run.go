@@ -150,7 +150,7 @@ func (c *call) open() (*pgxpool.Pool, error) {
 	}
 	cfg, err := pgxpool.ParseConfig(c.DatabaseURL)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("DATABASE_URL: %w", err)}
+		return nil, usageError{fmt.Errorf("DATABASE_URL can't be used: %w: write it as postgres://user:password@host:5432/name", err)}
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
 		cfg.MaxConns = max(cfg.MaxConns, leastConns)
@@ -158,11 +158,11 @@ func (c *call) open() (*pgxpool.Pool, error) {
 	c.traces.Work(cfg)
 	pool, err := pgxpool.NewWithConfig(c.ctx, cfg)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("DATABASE_URL: %w", err)}
+		return nil, usageError{fmt.Errorf("DATABASE_URL can't be used: %w", err)}
 	}
 	if err := pool.Ping(c.ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to the database: %w", err)
+		return nil, settings.Mend(fmt.Errorf("connect to the database: %w", err))
 	}
 	return pool, nil
 }
@@ -175,7 +175,7 @@ func (c *call) openMigrated() (*pgxpool.Pool, error) {
 	}
 	if err := schema.Check(c.ctx, pool); err != nil {
 		pool.Close()
-		return nil, err
+		return nil, settings.Mend(err)
 	}
 	return pool, nil
 }

@@ -48,6 +48,9 @@ func (s *serveCmd) Run(c *call) error {
 	if err := errors.Join(s.stripeFlags.read(c.env), s.webhookFlags.read(c.env), s.adminFlags.read(c.env), s.readPages(c.env), s.readWarnings(c.env)); err != nil {
 		return usageError{err}
 	}
+	if s.StopTimeout < time.Second || s.StopTimeout > time.Hour {
+		return usageError{fmt.Errorf("--stop-timeout is %s: use 1s to 1h", s.StopTimeout)}
+	}
 	if s.NoStripe && s.key != "" {
 		return usageError{errors.New("--no-stripe and a Stripe key exclude each other: unset STRIPE_API_KEY")}
 	}

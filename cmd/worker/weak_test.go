@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,4 +30,29 @@ func TestAWorkerWithASecretThatCouldBeGuessedDoesNotStart(t *testing.T) {
 			require.NotContains(t, err.Error(), "whsec_short")
 		})
 	}
+}
+
+// A command that can't use the database says what to do about it, once and without the terminal's columns broken.
+func TestACommandSaysWhatToDoAboutTheDatabase(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	u, err := url.Parse(p.env["DATABASE_URL"])
+	require.NoError(t, err)
+	u.Path = "/weir_no_such_database"
+	for database, want := range map[string]string{
+		u.String(): "create the database, or mend DATABASE_URL", "postgres://127.0.0.1:1/weir": "see that it runs and that this machine reaches it",
+		"nonsense": "write it as postgres://",
+	} {
+		p.env["DATABASE_URL"] = database
+		for _, args := range [][]string{{"migrate"}, {"nodes"}, {"usage", "show", "acme"}} {
+			_, _, err := p.run(args...)
+			require.ErrorContains(t, err, want)
+			require.Equal(t, 1, strings.Count(err.Error(), want))
+		}
+	}
+	out, _, err := p.run("doctor")
+	require.Error(t, err)
+	require.NotContains(t, out, "�")
+	_, err = p.fails(exitUsage, "serve", "--no-stripe", "--stop-timeout", "0s", "--addr", "127.0.0.1:0")
+	require.ErrorContains(t, err, "--stop-timeout is 0s: use 1s to 1h")
 }

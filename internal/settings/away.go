@@ -30,16 +30,33 @@ func Away(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// Mend adds to an error of the database's what to do about DATABASE_URL, where the error does not say it.
+// mended is an error that says what to do.
+type mended struct{ error }
+
+func (m mended) Unwrap() error { return m.error }
+
+// Mend adds to an error of the database's what to do about it, where the error does not say it.
 func Mend(err error) error {
+	if done := new(mended); errors.As(err, done) {
+		return err
+	}
+	if what := remedy(err); what != "" {
+		return mended{fmt.Errorf("%w: %s", err, what)}
+	}
+	return err
+}
+
+func remedy(err error) string {
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && pg.Code == "3D000":
-		return fmt.Errorf("%w: create the database, or mend DATABASE_URL", err)
+		return "create the database, or mend DATABASE_URL"
 	case errors.As(err, &pg) && pg.Code[:min(2, len(pg.Code))] == "28":
-		return fmt.Errorf("%w: mend the user or the password in DATABASE_URL", err)
+		return "mend the user or the password in DATABASE_URL"
 	case errors.As(err, &pg) && pg.Code == "42501":
-		return fmt.Errorf("%w: grant it to the user in DATABASE_URL, or use the one that ran `worker migrate`", err)
+		return "grant it to the user in DATABASE_URL, or use the one that ran `worker migrate`"
+	case Away(err):
+		return "see that it runs and that this machine reaches it, or mend DATABASE_URL"
 	}
-	return err
+	return ""
 }

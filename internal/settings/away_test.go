@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -36,6 +37,9 @@ func TestAwayIsWhatPassesByItself(t *testing.T) {
 	}
 	require.ErrorContains(t, settings.Mend(&pgconn.PgError{Code: "3D000"}), "create the database")
 	require.ErrorContains(t, settings.Mend(&pgconn.PgError{Code: "28P01"}), "mend the user or the password")
+	require.ErrorContains(t, settings.Mend(io.ErrUnexpectedEOF), "see that it runs")
+	twice := settings.Mend(fmt.Errorf("start: %w", settings.Mend(&pgconn.PgError{Code: "3D000"})))
+	require.Equal(t, 1, strings.Count(twice.Error(), "create the database"))
 	other := errors.New("other")
 	require.Equal(t, other, settings.Mend(other))
 }
