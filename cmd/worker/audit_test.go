@@ -38,7 +38,7 @@ func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	require.Len(t, audited(t, url), 1)
 	require.Contains(t, audited(t, url)[0], "cli ann publish plans ")
 	spend(t, url, "acme", 90)
-	c, err := p.api.Customers.New(&stripe.CustomerParams{})
+	c, err := p.sim.API.Customers.New(&stripe.CustomerParams{})
 	require.NoError(t, err)
 	who := []string{"--actor", "ann", "--reason", "a test"}
 	for _, one := range [][]string{

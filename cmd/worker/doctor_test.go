@@ -32,7 +32,7 @@ func healthy(t *testing.T) *place {
 
 func (p *place) endpoint(events ...string) string {
 	p.Helper()
-	e, err := p.api.WebhookEndpoints.New(&stripe.WebhookEndpointParams{
+	e, err := p.sim.API.WebhookEndpoints.New(&stripe.WebhookEndpointParams{
 		URL: stripe.String("https://weir.example.com/stripe/webhook"), EnabledEvents: stripe.StringSlice(events), APIVersion: stripe.String("2024-06-20"),
 	})
 	require.NoError(p, err)
@@ -121,7 +121,7 @@ func TestDoctorNamesEachBrokenSetUp(t *testing.T) {
 		"a wrong secret":    {func(p *place) { p.env["STRIPE_WEBHOOK_SECRET"] = "we_1" }, doctor.Error, "webhook secret", "does not begin", "signing secret"},
 		"no endpoint":       {func(p *place) { p.drop() }, doctor.Error, "webhook endpoint", "no endpoint", "/stripe/webhook"},
 		"endpoint disabled": {func(p *place) {
-			_, err := p.api.WebhookEndpoints.Update(p.hook(), &stripe.WebhookEndpointParams{Disabled: stripe.Bool(true)})
+			_, err := p.sim.API.WebhookEndpoints.Update(p.hook(), &stripe.WebhookEndpointParams{Disabled: stripe.Bool(true)})
 			require.NoError(p, err)
 		}, doctor.Error, "webhook endpoint", "disabled", "enable it"},
 		"endpoint lacks events": {func(p *place) { p.drop(); p.endpoint("invoice.created") }, doctor.Error, "webhook endpoint", "customer.subscription.updated", "add the events"},
@@ -194,7 +194,7 @@ func (p *place) node(do func(db usage.DB, node int64, now time.Time)) {
 // hook is the id of the endpoint.
 func (p *place) hook() string {
 	p.Helper()
-	it := p.api.WebhookEndpoints.List(&stripe.WebhookEndpointListParams{})
+	it := p.sim.API.WebhookEndpoints.List(&stripe.WebhookEndpointListParams{})
 	require.True(p, it.Next())
 	return it.WebhookEndpoint().ID
 }
@@ -202,6 +202,6 @@ func (p *place) hook() string {
 // drop deletes it.
 func (p *place) drop() {
 	p.Helper()
-	_, err := p.api.WebhookEndpoints.Del(p.hook(), &stripe.WebhookEndpointParams{})
+	_, err := p.sim.API.WebhookEndpoints.Del(p.hook(), &stripe.WebhookEndpointParams{})
 	require.NoError(p, err)
 }

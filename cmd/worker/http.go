@@ -38,7 +38,7 @@ func (o *office) routes() http.Handler {
 type readiness struct {
 	Ready  bool      `json:"ready"`
 	Reason string    `json:"reason,omitempty"`
-	Time   time.Time `json:"time"` // business time, as this process has it
+	Time   time.Time `json:"time,omitzero"` // business time, as this process has it; none before it has reached the database
 }
 
 // ready answers 200 while webhooks can be stored and the jobs run: the database answers, its schema is one that this

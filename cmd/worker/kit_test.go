@@ -14,9 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v79"
-	"github.com/stripe/stripe-go/v79/client"
 
+	"github.com/weirhq/weir/internal/billingtest"
 	"github.com/weirhq/weir/internal/pgtest"
 	"github.com/weirhq/weir/internal/schema"
 	"github.com/weirhq/weir/internal/stripesim"
@@ -42,8 +41,7 @@ plans:
 type place struct {
 	*testing.T
 	env map[string]string
-	sim *stripesim.Server
-	api *client.API
+	sim *billingtest.Stripe
 }
 
 func newPlace(t *testing.T) *place {
@@ -74,17 +72,8 @@ func newFile(t *testing.T) *place {
 // stripe adds a simulated Stripe.
 func (p *place) stripe(cfg stripesim.Config) {
 	p.Helper()
-	p.sim = stripesim.New(cfg)
-	url, stop, err := p.sim.Listen()
-	require.NoError(p, err)
-	p.Cleanup(func() { require.NoError(p, stop()) })
-	transport := &http.Transport{}
-	p.Cleanup(transport.CloseIdleConnections)
-	p.api = client.New(p.sim.APIKey(), stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-		URL: stripe.String(url), HTTPClient: &http.Client{Transport: transport}, MaxNetworkRetries: stripe.Int64(0),
-		EnableTelemetry: stripe.Bool(false), LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
-	}))
-	p.env["STRIPE_API_KEY"], p.env["STRIPE_API_BASE"], p.env["STRIPE_WEBHOOK_SECRET"] = p.sim.APIKey(), url, "whsec_planted_secret"
+	p.sim = billingtest.Serve(p, cfg)
+	p.env["STRIPE_API_KEY"], p.env["STRIPE_API_BASE"], p.env["STRIPE_WEBHOOK_SECRET"] = p.sim.APIKey(), p.sim.URL, "whsec_planted_secret"
 }
 
 func (p *place) getenv(name string) string { return p.env[name] }

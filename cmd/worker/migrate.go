@@ -34,12 +34,19 @@ func (m migrateCmd) Run(c *call) error {
 	if err := jobs.Migrate(c.ctx, pool); err != nil {
 		return err
 	}
+	at, err := schema.At(c.ctx, pool)
+	if err != nil {
+		return err
+	}
 	if applied == nil {
 		applied = []int{}
 	}
-	people := line("migrated the schema to version %d", schema.Version())
-	if len(applied) == 0 {
-		people = line("the schema is at version %d already", schema.Version())
+	people := line("migrated the schema to version %d", at)
+	switch {
+	case at > schema.Version():
+		people = line("the schema is at version %d, ahead of this program's %d: nothing was done", at, schema.Version())
+	case len(applied) == 0:
+		people = line("the schema is at version %d already", at)
 	}
-	return c.print(map[string]any{"version": schema.Version(), "applied": applied}, people)
+	return c.print(map[string]any{"version": at, "applied": applied}, people)
 }

@@ -109,7 +109,7 @@ func TestPushGoesOnWhereItWasBrokenOff(t *testing.T) {
 	p.do("plans", "push", "--price", "pro_monthly=49.00/month", "--yes")
 	require.Empty(t, p.kinds())
 	n := 0
-	it := p.api.BillingMeters.List(&stripe.BillingMeterListParams{})
+	it := p.sim.API.BillingMeters.List(&stripe.BillingMeterListParams{})
 	for it.Next() {
 		n++
 	}
@@ -146,11 +146,11 @@ func TestCheckFindsEachDrift(t *testing.T) {
 			[]string{"overage_price_missing"}},
 		"archived plan price": {func(t *testing.T, p *place) { p.archive("pro_monthly") }, []string{"price_archived"}},
 		"moved lookup key": {func(t *testing.T, p *place) {
-			_, err := p.api.Prices.Update(p.price("pro_monthly"), &stripe.PriceParams{LookupKey: stripe.String("old")})
+			_, err := p.sim.API.Prices.Update(p.price("pro_monthly"), &stripe.PriceParams{LookupKey: stripe.String("old")})
 			require.NoError(t, err)
 		}, []string{"price_missing"}},
 		"archived product": {func(t *testing.T, p *place) {
-			_, err := p.api.Products.Update("weir_plan_pro", &stripe.ProductParams{Active: stripe.Bool(false)})
+			_, err := p.sim.API.Products.Update("weir_plan_pro", &stripe.ProductParams{Active: stripe.Bool(false)})
 			require.NoError(t, err)
 		}, []string{"product_archived"}},
 		"another unit price": {func(t *testing.T, p *place) {
@@ -170,12 +170,12 @@ func TestCheckFindsEachDrift(t *testing.T) {
 		"tiers":             {func(t *testing.T, p *place) { p.metered(tiered(0.04, 0.02)) }, []string{"overage_price_tiers"}},
 		"a metered price selects the plan": {func(t *testing.T, p *place) {
 			p.archive("pro_monthly")
-			_, err := p.api.Prices.Update(p.price("pro_monthly"), &stripe.PriceParams{LookupKey: stripe.String("old")})
+			_, err := p.sim.API.Prices.Update(p.price("pro_monthly"), &stripe.PriceParams{LookupKey: stripe.String("old")})
 			require.NoError(t, err)
 			p.metered(func(m *stripe.PriceParams) { m.LookupKey = stripe.String("pro_monthly") })
 		}, []string{"price_metered"}},
 		"a price that is charged once": {func(t *testing.T, p *place) {
-			_, err := p.api.Prices.New(&stripe.PriceParams{
+			_, err := p.sim.API.Prices.New(&stripe.PriceParams{
 				Currency: stripe.String("usd"), UnitAmount: stripe.Int64(4900), Product: stripe.String("weir_plan_pro"),
 				LookupKey: stripe.String("pro_monthly"), TransferLookupKey: stripe.Bool(true),
 			})
@@ -222,14 +222,14 @@ func tiered(first, then float64) func(*stripe.PriceParams) {
 // meter is the id of the active meter.
 func (p *place) meter() string {
 	p.Helper()
-	it := p.api.BillingMeters.List(&stripe.BillingMeterListParams{Status: stripe.String("active")})
+	it := p.sim.API.BillingMeters.List(&stripe.BillingMeterListParams{Status: stripe.String("active")})
 	require.True(p, it.Next())
 	return it.BillingMeter().ID
 }
 
 func (p *place) deactivate(id string) {
 	p.Helper()
-	_, err := p.api.BillingMeters.Deactivate(id, &stripe.BillingMeterDeactivateParams{})
+	_, err := p.sim.API.BillingMeters.Deactivate(id, &stripe.BillingMeterDeactivateParams{})
 	require.NoError(p, err)
 }
 
@@ -244,20 +244,20 @@ func (p *place) remake(formula, window string) {
 	if window != "" {
 		m.EventTimeWindow = &window
 	}
-	_, err := p.api.BillingMeters.New(m)
+	_, err := p.sim.API.BillingMeters.New(m)
 	require.NoError(p, err)
 }
 
 func (p *place) price(key string) string {
 	p.Helper()
-	it := p.api.Prices.List(&stripe.PriceListParams{LookupKeys: []*string{&key}})
+	it := p.sim.API.Prices.List(&stripe.PriceListParams{LookupKeys: []*string{&key}})
 	require.True(p, it.Next())
 	return it.Price().ID
 }
 
 func (p *place) archive(key string) {
 	p.Helper()
-	_, err := p.api.Prices.Update(p.price(key), &stripe.PriceParams{Active: stripe.Bool(false)})
+	_, err := p.sim.API.Prices.Update(p.price(key), &stripe.PriceParams{Active: stripe.Bool(false)})
 	require.NoError(p, err)
 }
 
@@ -269,7 +269,7 @@ func (p *place) metered(change func(*stripe.PriceParams)) {
 		Recurring: &stripe.PriceRecurringParams{Interval: stripe.String("month"), UsageType: stripe.String("metered"), Meter: stripe.String(p.meter())},
 	}
 	change(m)
-	_, err := p.api.Prices.New(m)
+	_, err := p.sim.API.Prices.New(m)
 	require.NoError(p, err)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -143,6 +144,9 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 // few processors say nothing of how long they wait for Stripe and the database.
 const leastConns = 16
 
+// connectTime is how long a database may take to answer at all.
+const connectTime = 10 * time.Second
+
 // open connects to the database.
 func (c *call) open() (*pgxpool.Pool, error) {
 	if c.DatabaseURL == "" {
@@ -160,7 +164,9 @@ func (c *call) open() (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, usageError{fmt.Errorf("DATABASE_URL can't be used: %w", err)}
 	}
-	if err := pool.Ping(c.ctx); err != nil {
+	ctx, cancel := context.WithTimeout(c.ctx, connectTime)
+	defer cancel()
+	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, settings.Mend(fmt.Errorf("connect to the database: %w", err))
 	}

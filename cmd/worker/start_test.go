@@ -137,6 +137,7 @@ func TestAWorkerWaitsForItsDatabase(t *testing.T) {
 	status, body := s.request("GET", "/readyz", "", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, body, "has not reached the database yet")
+	require.NotContains(t, body, "0001-01-01", "business time is not known")
 	status, body = s.request("POST", "/stripe/webhook", "", "{}")
 	require.Equal(t, http.StatusServiceUnavailable, status, "Stripe sends it again")
 	require.Contains(t, body, "The worker starts")
@@ -145,6 +146,18 @@ func TestAWorkerWaitsForItsDatabase(t *testing.T) {
 	require.NoError(t, server.Restart(t.Context()))
 	s.ready()
 	require.NoError(t, s.stop())
+}
+
+// A database that takes connections and never answers holds no command for ever.
+func TestACommandDoesNotWaitForADatabaseThatHangs(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	p := newFile(t)
+	p.env["DATABASE_URL"] = "postgres://weir@" + l.Addr().String() + "/weir"
+	_, err = p.fails(exitFailed, "nodes")
+	require.ErrorContains(t, err, "see that it runs and that this machine reaches it")
 }
 
 func TestAStopBeforeTheStartEndsTheWorker(t *testing.T) {

@@ -22,7 +22,7 @@ func TestJobsAndCallsToStripeAreSpans(t *testing.T) {
 	p := newMigrated(t)
 	p.stripe(stripesim.Config{Start: time.Now()})
 	p.env["OTEL_EXPORTER_OTLP_ENDPOINT"] = in.URL()
-	customer, err := p.api.Customers.New(&stripe.CustomerParams{Metadata: map[string]string{"account_id": "planted-account"}})
+	customer, err := p.sim.API.Customers.New(&stripe.CustomerParams{Metadata: map[string]string{"account_id": "planted-account"}})
 	require.NoError(t, err)
 	s := p.serve()
 	p.do("map", "--reason", "a test", "planted-account", customer.ID)

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirhq/weir/internal/schema"
 	"github.com/weirhq/weir/internal/stripesim"
 )
 
@@ -55,4 +57,14 @@ func TestACommandSaysWhatToDoAboutTheDatabase(t *testing.T) {
 	require.NotContains(t, out, "�")
 	_, err = p.fails(exitUsage, "serve", "--no-stripe", "--stop-timeout", "0s", "--addr", "127.0.0.1:0")
 	require.ErrorContains(t, err, "--stop-timeout is 0s: use 1s to 1h")
+}
+
+// A program of before says that the database is ahead of it, and changes nothing.
+func TestMigrateSaysThatTheDatabaseIsAhead(t *testing.T) {
+	t.Parallel()
+	p := newMigrated(t)
+	next := schema.Version() + 1
+	p.sql("INSERT INTO weir.schema_version (version, name) SELECT max(version) + 1, 'next' FROM weir.schema_version")
+	require.Contains(t, p.do("migrate"), fmt.Sprintf("is at version %d, ahead of this program's %d", next, schema.Version()))
+	require.JSONEq(t, fmt.Sprintf(`{"version": %d, "applied": []}`, next), p.do("--json", "migrate"))
 }
