@@ -89,8 +89,10 @@ func (b *Biller) checkSignature(body []byte, header string) error {
 }
 
 // checkAge refuses a signature that was made more than 5 minutes ago, or ahead, by business time: a replayed one. The
-// library compares with the machine's clock, which is neither the database's nor a simulation's.
+// library compares with the machine's clock, which is neither the database's nor a simulation's. Of several timestamps it
+// verifies the last one, so that all of them are looked at: the first may be of whoever replays.
 func (b *Biller) checkAge(header string) error {
+	stamped := false
 	for part := range strings.SplitSeq(header, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		if name != "t" {
@@ -103,9 +105,12 @@ func (b *Biller) checkAge(header string) error {
 		if age := b.now().Sub(time.Unix(sec, 0)); age.Abs() > signatureAge {
 			return fmt.Errorf("the signature is %s old, at most %s are allowed", age.Round(time.Second), signatureAge)
 		}
-		return nil
+		stamped = true
 	}
-	return errors.New("the signature has no timestamp")
+	if !stamped {
+		return errors.New("the signature has no timestamp")
+	}
+	return nil
 }
 
 // parseEvent reads what an event of either style has in common; created is a number in one and a string in the other.

@@ -40,7 +40,7 @@ func FuzzEventsThatAreTakenCanBeStored(f *testing.F) {
 	})
 }
 
-// A signature is only as young as its first timestamp says.
+// A signature is only as young as its timestamps say.
 func FuzzSignaturesHaveAnAge(f *testing.F) {
 	now := time.Unix(1_800_000_000, 0)
 	f.Add("t=1800000000,v1=abc")

@@ -47,6 +47,7 @@ func TestCase19Signatures(t *testing.T) {
 	good := eventBody("evt_1", "customer.subscription.updated", `{"id":"sub_1","object":"subscription","customer":"cus_1"}`)
 	right, wrong := w.sign(good, secret, 0), w.sign(good, "whsec_wrong", 0)
 	_, v1, _ := strings.Cut(right, ",v1=")
+	old, fresh := w.sign(good, secret, 6*time.Minute), fmt.Sprintf("t=%d,", w.sim.Now().Unix())
 	large := eventBody("evt_2", "x.y", `{"pad":"`+strings.Repeat("x", 2<<20)+`"}`)
 	for name, c := range map[string]struct {
 		body   []byte
@@ -54,6 +55,9 @@ func TestCase19Signatures(t *testing.T) {
 	}{
 		"missing": {good, ""}, "wrong secret": {good, wrong}, "six minutes old": {good, w.sign(good, secret, 6*time.Minute)},
 		"six minutes ahead": {good, w.sign(good, secret, -6*time.Minute)}, "one byte changed": {bytes.Replace(good, []byte("cus_1"), []byte("cus_2"), 1), right},
+		"replayed with a fresh stamp before":        {good, fresh + old},
+		"replayed with a fresh stamp and a blank":   {good, " " + fresh + old},
+		"replayed with a fresh stamp after a blank": {good, strings.Replace(old, ",", ", "+fresh, 1)},
 		"2 MiB": {large, w.sign(large, secret, 0)}, "no header at all": {good, "nonsense"},
 		"not JSON":     {[]byte("hello"), w.sign([]byte("hello"), secret, 0)},
 		"not UTF-8":    {[]byte("{\"id\":\"\xff\"}"), w.sign([]byte("{\"id\":\"\xff\"}"), secret, 0)},
