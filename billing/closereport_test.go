@@ -203,3 +203,24 @@ func TestTheLedgerIsAppendOnly(t *testing.T) {
 		require.ErrorContains(t, err, "append-only", sql)
 	}
 }
+
+// What was compared is there to be seen: nothing found is not the same as nothing looked at.
+func TestWhatWasComparedCanBeSeen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.over("acme", 4_000)
+	w.over("other", 9)
+	none, err := w.b.Compared(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, none)
+	w.toEnd()
+	w.finish()
+	require.NoError(t, w.b.Reconcile(t.Context()))
+	all, err := w.b.Compared(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.EqualValues(t, 2, all[0].Windows)
+	require.EqualValues(t, 4_009, all[0].Reported)
+	require.EqualValues(t, 4_009, all[0].AtStripe)
+	require.Zero(t, all[0].Unsure)
+}

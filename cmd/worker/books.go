@@ -51,7 +51,8 @@ func needsStripe(err error) error {
 
 type reconcileCmd struct{ stripeFlags }
 
-// Run compares summaries with the ledger. Open findings are exit code 3.
+// Run compares summaries with the ledger, as far as they are due, and prints what the last comparisons of each window
+// said. Open findings are exit code 3.
 func (r *reconcileCmd) Run(c *call) error {
 	d, err := c.desk(&r.stripeFlags)
 	if err != nil {
@@ -64,7 +65,23 @@ func (r *reconcileCmd) Run(c *call) error {
 	if err := d.biller.Reconcile(c.ctx); err != nil {
 		return needsStripe(err)
 	}
+	if err := d.printCompared(c); err != nil {
+		return err
+	}
 	return d.printFindings(c)
+}
+
+// printCompared tells people what the findings follow from; programs read the findings.
+func (d *desk) printCompared(c *call) error {
+	all, err := d.biller.Compared(c.ctx)
+	if err != nil || c.JSON || len(all) == 0 {
+		return err
+	}
+	rows := [][]string{{"meter", "windows", "reported", "of these unsure", "at Stripe", "read from", "to"}}
+	for _, m := range all {
+		rows = append(rows, []string{m.Meter, count(m.Windows), count(m.Reported), count(m.Unsure), count(m.AtStripe), day(m.Oldest), day(m.Newest)})
+	}
+	return table(rows)(c.out)
 }
 
 type findingsCmd struct{}
