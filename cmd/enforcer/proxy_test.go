@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,27 @@ func TestAnAccountIsBelievedFromTrustedPeersOnly(t *testing.T) {
 	require.Equal(t, `"" "127.0.0.1"`, a.body)
 	require.Equal(t, "3", a.header.Get("RateLimit-Limit"), "an anonymous caller")
 	require.Empty(t, a.header.Get("Quota-Limit"))
+}
+
+// Servers of other languages can't tell X_Weir_Account from X-Weir-Account: what a client writes that way does not pass.
+func TestNoHeaderPassesForTheAccounts(t *testing.T) {
+	t.Parallel()
+	s := behind(t, testPlans, func(w http.ResponseWriter, r *http.Request) {
+		var names []string
+		for name := range r.Header {
+			names = append(names, strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
+		}
+		slices.Sort(names)
+		_, _ = fmt.Fprint(w, strings.Join(names, " "))
+	})
+	forged := []string{"X_Weir_Account", "victim", "x-weir_account", "victim", "X_Forwarded_For", "1.1.1.1", "X_forwarded-Host", "h", "An_Other", "1"}
+	a := s.get("/", append([]string{"X-Weir-Account", "acme"}, forged...)...)
+	require.Equal(t, 200, a.status)
+	for _, once := range []string{"X_WEIR_ACCOUNT", "X_FORWARDED_FOR", "X_FORWARDED_HOST", "AN_OTHER"} {
+		require.Equal(t, 1, strings.Count(a.body, once), a.body)
+	}
+	a = s.get("/", forged...)
+	require.NotContains(t, a.body, "X_WEIR_ACCOUNT", "an anonymous caller has none")
 }
 
 func TestALargeBodyStreamsThroughTheProxy(t *testing.T) {

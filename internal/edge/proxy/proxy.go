@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/enforcer"
@@ -99,9 +100,15 @@ func (cfg *Config) trusts(r *http.Request) bool {
 	return false
 }
 
-// rewrite addresses the upstream. What a client claims about who it is and whence it comes does not pass.
+// rewrite addresses the upstream. What a client claims about who it is and whence it comes does not pass, neither under
+// these names nor under such that many servers (CGI, WSGI, Rack) can't tell from them: X_Weir_Account.
 func (cfg *Config) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(cfg.Upstream)
+	for name := range r.Out.Header {
+		if meant := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")); meant != name && (meant == cfg.AccountHeader || strings.HasPrefix(meant, "X-Forwarded-")) {
+			delete(r.Out.Header, name)
+		}
+	}
 	if cfg.trusts(r.In) {
 		r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 	} else {
