@@ -50,8 +50,8 @@ func (d *Decision) appendLimit(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// Features names every feature that a plan of the published catalog knows, in the order of the plan file. It is empty
-// before Start.
+// Features names every feature that a plan of the published catalog knows, in the order of the plan file. It is nil
+// before Start, and empty where plans have rates alone.
 func (e *Enforcer) Features() []string {
 	c := e.catalog.Load()
 	if c == nil {

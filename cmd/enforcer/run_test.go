@@ -192,3 +192,18 @@ func TestHealthAndMetricsAreServed(t *testing.T) {
 	require.Contains(t, page, "weir_enforcer_accounts 1")
 	require.Contains(t, page, "weir_enforcer_database_away 0")
 }
+
+// Plans may have rate limits alone: then nothing is used of anything, which is an answer.
+func TestPlansWithoutFeaturesHaveNoUsage(t *testing.T) {
+	t.Parallel()
+	const plans = "currency: usd\ndefault_plan: free\nplans: {free: {rate: {limit: 2, window: 1h}}}\n"
+	s := boot(t, map[string]string{"DATABASE_URL": schematest.URL(t), "WEIR_PLANS": planFile(t, plans)}).ready()
+	a := s.get("/v1/usage/acme")
+	require.Equal(t, 200, a.status, a.body)
+	require.JSONEq(t, `{"account":"acme","features":{}}`, a.body)
+	for _, want := range []int{200, 200, 429} {
+		a = s.get("/v1/auth?feature=calls&units=0", "X-Weir-Account", "acme")
+		require.Equal(t, want, a.status, a.body)
+	}
+	require.NotEmpty(t, a.header.Get("Retry-After"))
+}

@@ -14,7 +14,7 @@ func (a *API) usage(w http.ResponseWriter, r *http.Request) int {
 	defer cancel()
 	account := r.PathValue("account")
 	features := a.cfg.Enforcer.Features()
-	if len(features) == 0 {
+	if features == nil { // it has not started
 		return a.fail(w, enforcer.ErrUnavailable)
 	}
 	body := append(make([]byte, 0, 64+240*len(features)), `{"account":`...)
