@@ -168,14 +168,17 @@ func (s *serveCmd) serve(c *call, catalog *plans.Catalog) error {
 		stopWorking() // not ready from now on, and no start that is under way opens
 		end, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), s.StopTimeout)
 		defer cancel()
-		_ = server.Shutdown(end)
+		if server.Shutdown(end) != nil {
+			_ = server.Close() // what is still open has had its time
+		}
 	})
+	closeDatabase := func() {}
 	g.Add(func() error {
 		o, err := s.start(working, c, catalog)
 		if err != nil {
 			return err
 		}
-		defer o.pool.Close()
+		closeDatabase = o.pool.Close // after the last call is answered
 		server.RegisterOnShutdown(o.pages.Close)
 		return o.work(working, front, s.StopTimeout)
 	}, func(error) { stopWorking() })
@@ -184,7 +187,9 @@ func (s *serveCmd) serve(c *call, catalog *plans.Catalog) error {
 	if s.token != "" && strings.HasPrefix(where, "http") {
 		_, _ = fmt.Fprintf(c.out, "worker: the operators' pages are at %s/admin/\n", where)
 	}
-	if err := g.Run(); c.ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
+	err = g.Run()
+	closeDatabase()
+	if c.ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -213,3 +213,30 @@ func (p *place) servesInVain() string {
 	}
 	return seen.String()
 }
+
+// A call that is under way when the worker is told to stop is answered: the database is closed after it.
+func TestACallIsAnsweredWhileTheWorkerStops(t *testing.T) {
+	t.Parallel()
+	p := newMigrated(t)
+	const token = "admin-token-of-a-test"
+	p.env["WEIR_ADMIN_TOKEN"] = token
+	s := p.serve("--no-stripe")
+	db := pgtest.Pool(t, p.env["DATABASE_URL"])
+	hold, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = hold.Exec(t.Context(), "LOCK TABLE weir.catalogs IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	answered := make(chan int, 1)
+	go func() { answered <- s.status(http.MethodGet, "/v1/accounts/acme/usage", token, "") }()
+	sessions := func(where string) (n int) {
+		require.NoError(t, db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND "+where).Scan(&n))
+		return n
+	}
+	require.Eventually(t, func() bool { return sessions("wait_event_type = 'Lock' AND query ILIKE '%weir.catalogs%'") > 0 }, 30*time.Second, 5*time.Millisecond)
+	ended := make(chan error, 1)
+	go func() { ended <- s.stop() }()
+	require.Eventually(t, func() bool { return sessions("query ILIKE 'LISTEN%'") == 0 }, 30*time.Second, 5*time.Millisecond, "the jobs end")
+	require.NoError(t, hold.Rollback(t.Context()))
+	require.Equal(t, http.StatusOK, <-answered, s.log)
+	require.NoError(t, <-ended)
+}
