@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/usage"
 )
 
 // beyondLease is by how much a counter could spend more than the database has leased to its node.
@@ -83,4 +86,30 @@ func TestAFirstContactThatIsAnsweredDuringAStopSpendsNothing(t *testing.T) {
 	require.False(t, d.Allowed)
 	require.False(t, e.Meter("acme", "events").Take(1))
 	require.Equal(t, used, c.total())
+}
+
+// A node that is stopped before it has heard that it was reaped is done with: its journal is gone, and nothing waits for it.
+func TestAReapedNodeThatIsStoppedIsDoneWith(t *testing.T) {
+	t.Parallel()
+	pool := schematest.Pool(t)
+	e := startHere(t, pool, idlePlans)
+	e.flushing <- struct{}{} // it hears nothing
+	defer func() { <-e.flushing }()
+	_, err := e.Consume(t.Context(), "acme", "events", 10)
+	require.NoError(t, err)
+	nodes, err := usage.Nodes(t.Context(), pool)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "SELECT weir.move_node($1, '{live}', 'reaping', $2)", e.node, nodes[0].Heartbeat)
+	require.NoError(t, err)
+	require.ErrorIs(t, e.Stop(t.Context()), errReaping, "a worker is in the middle")
+	taken, err := usage.Reap(t.Context(), pool, e.node, nodes[0].Heartbeat)
+	require.NoError(t, err)
+	require.True(t, taken)
+	require.NoError(t, e.Stop(t.Context()))
+	state, err := usage.NodeState(t.Context(), pool, e.node)
+	require.NoError(t, err)
+	require.Equal(t, "stopped", state)
+	var used, granted int64
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT sum(used)::bigint, sum(granted)::bigint FROM weir.totals JOIN weir.quotas USING (key)").Scan(&used, &granted))
+	require.Equal(t, []int64{10, 10}, []int64{used, granted})
 }

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -61,6 +62,9 @@ func (e *Enforcer) awaitReservations(ctx context.Context) {
 	}
 }
 
+var errReaping = errors.New("the node's leases are being taken back at the moment")
+
+// leave ends the node's registration once everything of it is stored.
 func (e *Enforcer) leave(ctx context.Context, keys, upto []int64) error {
 	at := e.clock.time()
 	if err := usage.Settle(ctx, e.db, e.node, keys, upto, at, "stop"); err != nil {
@@ -69,6 +73,14 @@ func (e *Enforcer) leave(ctx context.Context, keys, upto []int64) error {
 	if err := usage.ReturnLeases(ctx, e.db, e.node, "stop"); err != nil {
 		return err
 	}
-	_, err := usage.MoveNode(ctx, e.db, e.node, "live", "stopped")
+	for _, from := range []string{"live", "reaped"} { // reaped: it had no time to come back
+		if moved, err := usage.MoveNode(ctx, e.db, e.node, from, "stopped"); err != nil || moved {
+			return err
+		}
+	}
+	state, err := usage.NodeState(ctx, e.db, e.node)
+	if err == nil && state == "reaping" {
+		err = errReaping
+	}
 	return err
 }
