@@ -62,6 +62,14 @@ func (c *coarse) learn(at time.Time, sent, received time.Time) {
 	c.tick()
 }
 
+// begin sets business time, back too where this machine's clock is ahead of the database's: nothing is decided yet.
+func (c *coarse) begin(at time.Time, sent, received time.Time) {
+	if c.custom == nil {
+		c.business.Store(at.UnixNano())
+		c.learn(at, sent, received)
+	}
+}
+
 // now is business time. With a custom clock it is exact, else at most tickEvery old.
 func (c *coarse) now() int64 {
 	if c.custom != nil {

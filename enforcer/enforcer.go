@@ -188,6 +188,12 @@ func (e *Enforcer) begin(ctx context.Context) error {
 		return err
 	}
 	e.installation, e.leaseTime = inst.ID, inst.LeaseTime
+	asked := time.Now()
+	now, err := usage.Now(ctx, e.db)
+	if err != nil {
+		return err
+	}
+	e.clock.begin(now, asked, time.Now())
 	if err := e.firstCatalog(ctx); err != nil {
 		return err
 	}
