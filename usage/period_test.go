@@ -255,16 +255,22 @@ func TestUnbegunPeriodsGoUnlessCounted(t *testing.T) {
 	w := newWorld(t)
 	n := w.node()
 	april := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
-	calm, fast := w.key("calm", "events", april), w.key("fast", "events", april)
+	none, calm, fast := w.key("none", "events", april), w.key("calm", "events", april), w.key("fast", "events", april)
 	for _, k := range []usage.Key{calm, fast} {
 		require.EqualValues(t, 10, w.ask(n, usage.LeaseCall{Key: k.Key, Units: 10, Want: 10, Waiting: 10}).Got)
 	}
 	w.flush(n, april, fast.Key, 10)
 	start := april.Add(-time.Second)
-	for _, a := range []string{"calm", "fast"} {
+	for _, a := range []string{"none", "calm", "fast"} {
 		w.subscribe(a, "pro", start, start.AddDate(0, 1, 0), start)
 	}
-	require.Equal(t, usage.LeaseUnknown, w.ask(n, usage.LeaseCall{Key: calm.Key, Ver: 1, Units: 1}).Status)
+	require.Equal(t, usage.LeaseUnknown, w.ask(n, usage.LeaseCall{Key: none.Key, Units: 1}).Status)
+	require.Equal(t, usage.LeaseEnded, w.ask(n, usage.LeaseCall{Key: calm.Key, Ver: 1, Units: 1}).Status)
+	w.flush(n, april, calm.Key, 7) // it had spent them already
+	w.fold()
+	w.exec("SELECT weir.drain_voids($1)", april)
+	require.Equal(t, total{Free: 7, Adjusted: 7}, w.total(w.key("calm", "events", april).Key))
+	require.Zero(t, w.number("SELECT count(*) FROM weir.inbox_parked"))
 	pro := w.key("fast", "events", april)
 	require.Equal(t, total{Free: 10, Adjusted: 10}, w.total(pro.Key), "the true period takes what was counted")
 	require.Equal(t, usage.LeaseEnded, w.ask(n, usage.LeaseCall{Key: fast.Key, Ver: 1, Units: 1}).Status)
@@ -293,6 +299,6 @@ func TestAPlanChangeWaitsForTheAskUnderWay(t *testing.T) {
 	require.Equal(t, usage.LeaseOK, got[0].Status)
 	require.NoError(t, tx.Commit(t.Context()))
 	<-done
-	require.Equal(t, usage.LeaseUnknown, w.ask(n, call(next, 1, 1)).Status)
+	require.Equal(t, usage.LeaseEnded, w.ask(n, call(next, 1, 1)).Status)
 	w.sound()
 }

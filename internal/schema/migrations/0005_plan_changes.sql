@@ -112,8 +112,9 @@ BEGIN
     END IF;
 END $$;
 
--- Deletes the periods of an account that have not begun, with their keys and leases. Those under which something was
--- counted all the same (a node's clock was ahead) are kept and returned. The caller holds weir.fold and has folded.
+-- Deletes the periods of an account that have not begun, with their keys. Those under which something was counted or
+-- leased all the same (a node's clock was ahead; what it has not sent yet must find its key) are kept and returned. The
+-- caller holds weir.fold and has folded.
 CREATE FUNCTION weir.drop_unbegun(p_account bigint, p_now timestamptz) RETURNS bigint[]
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
@@ -125,7 +126,8 @@ BEGIN
     -- First the quota locks: an ask that is under way takes them before it looks at the key.
     PERFORM FROM weir.quotas q WHERE q.key IN (SELECT k.key FROM weir.keys k WHERE k.period_id = ANY (v_all)) ORDER BY q.key FOR UPDATE;
     SELECT coalesce(array_agg(DISTINCT k.period_id), '{}') INTO v_kept FROM weir.keys k JOIN weir.totals t ON t.key = k.key
-        WHERE k.period_id = ANY (v_all) AND (t.used <> 0 OR EXISTS (SELECT FROM weir.adjustments a WHERE a.key = k.key)
+        WHERE k.period_id = ANY (v_all) AND (t.used <> 0 OR EXISTS (SELECT FROM weir.leases l WHERE l.key = k.key)
+              OR EXISTS (SELECT FROM weir.adjustments a WHERE a.key = k.key)
               OR EXISTS (SELECT FROM weir.inbox i WHERE i.key = k.key));
     DELETE FROM weir.periods p WHERE p.id = ANY (v_all) AND NOT p.id = ANY (v_kept);
     RETURN v_kept;
