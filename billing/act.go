@@ -55,35 +55,20 @@ func (b *Biller) Do(ctx context.Context, a Action, by usage.By) (int64, error) {
 		return id, errors.Join(err, b.endChain(ctx, id, c, message, err))
 	}
 	var id int64
-	err := b.begin(ctx, func(tx pgx.Tx) error {
+	err := b.surely(ctx, &id, func(tx pgx.Tx) error {
 		var err error
 		if id, err = usage.BeginAudit(ctx, tx, by, name, subject, a, b.now()); err != nil {
 			return err
 		}
 		return b.applyTo(ctx, tx, a, by, id)
 	})
-	if err == nil || errors.Is(err, usage.ErrRepeated) {
+	switch {
+	case err == nil || errors.Is(err, usage.ErrRepeated):
 		return id, err
-	}
-	if id != 0 && !Refused(err) {
-		switch done, lookErr := b.wasDone(ctx, id); {
-		case lookErr != nil:
-			return 0, errors.Join(err, lookErr) // nothing is said of what nobody knows
-		case done:
-			return id, nil
-		}
+	case errors.Is(err, errUnsure):
+		return 0, err // nothing is said of what nobody knows
 	}
 	return b.noteRefusal(ctx, a, by, err)
-}
-
-// wasDone reports whether an action is done although its commit was not answered: its row is there then, and only then.
-func (b *Biller) wasDone(ctx context.Context, row int64) (done bool, err error) {
-	ctx, cancel := b.after(ctx)
-	defer cancel()
-	if err = b.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM weir.audit WHERE id = $1)", row).Scan(&done); err != nil {
-		return false, fmt.Errorf("look whether audit row %d is there: %w", row, err)
-	}
-	return done, nil
 }
 
 // admit checks who asks and what for.

@@ -38,7 +38,8 @@ type Config struct {
 	// LookEach is the wall time between two looks at all ended periods whose invoices are not final; zero is 5 s.
 	LookEach time.Duration
 	// StoreTime bounds each storing of what came of work when the work's own time may be over: outcomes are known then,
-	// and only then. What a database that hangs does not take is as after a crash. Zero is 10 s.
+	// and only then. What a database that hangs does not take is as after a crash. It also bounds the wait for what became
+	// of a commit whose answer was lost. Zero is 10 s.
 	StoreTime time.Duration
 }
 

@@ -38,7 +38,7 @@ func (b *Biller) Request(ctx context.Context, a Action, by usage.By) (int64, err
 		return 0, err
 	}
 	var id int64
-	err := b.begin(ctx, func(tx pgx.Tx) error {
+	err := b.surely(ctx, &id, func(tx pgx.Tx) error {
 		name, subject, account := a.about()
 		var err error
 		if id, err = usage.BeginAudit(ctx, tx, by, name, without(subject, account), a, b.now()); err != nil {
@@ -61,7 +61,11 @@ func (b *Biller) Decide(ctx context.Context, request int64, approve bool, by usa
 	if err := by.Check(); err != nil {
 		return &permanentError{err}
 	}
-	err := b.begin(ctx, func(tx pgx.Tx) error { return b.decideOn(ctx, tx, request, approve, by) })
+	var row int64
+	err := b.surely(ctx, &row, func(tx pgx.Tx) (err error) {
+		row, err = b.decideOn(ctx, tx, request, approve, by)
+		return err
+	})
 	if errors.Is(err, usage.ErrRepeated) {
 		return fmt.Errorf("request %d: it is decided already: %w", request, ErrDecided)
 	}
@@ -71,41 +75,41 @@ func (b *Biller) Decide(ctx context.Context, request int64, approve bool, by usa
 	return err
 }
 
-func (b *Biller) decideOn(ctx context.Context, tx pgx.Tx, request int64, approve bool, by usage.By) error {
+// decideOn decides, and returns the decision's row.
+func (b *Biller) decideOn(ctx context.Context, tx pgx.Tx, request int64, approve bool, by usage.By) (row int64, err error) {
 	// First the fold's lock, as everywhere: the action will want it.
 	if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
-		return fmt.Errorf("decide request %d: %w", request, err)
+		return 0, fmt.Errorf("decide request %d: %w", request, err)
 	}
 	e, err := usage.ReadAudit(ctx, tx, request)
 	if err != nil {
-		return fmt.Errorf("decide request %d: %w", request, err)
+		return 0, fmt.Errorf("decide request %d: %w", request, err)
 	}
 	now := b.now()
 	switch {
 	case e.Result != usage.ResultWaiting:
-		return fmt.Errorf("request %d waits for nobody: %w", request, ErrDecided)
+		return 0, fmt.Errorf("request %d waits for nobody: %w", request, ErrDecided)
 	case strings.EqualFold(strings.TrimSpace(e.Actor), strings.TrimSpace(by.Actor)):
-		return fmt.Errorf("request %d is your own, another person decides it: %w", request, ErrDecided)
+		return 0, fmt.Errorf("request %d is your own, another person decides it: %w", request, ErrDecided)
 	case !now.Before(e.At.Add(RequestLife)):
-		return fmt.Errorf("request %d is over 7 days old, ask again: %w", request, ErrDecided)
+		return 0, fmt.Errorf("request %d is over 7 days old, ask again: %w", request, ErrDecided)
 	}
-	row, err := usage.DecideAudit(ctx, tx, by, &e, now)
-	if err != nil {
-		return err
+	if row, err = usage.DecideAudit(ctx, tx, by, &e, now); err != nil {
+		return 0, err
 	}
 	if !approve {
-		return usage.EndAudit(ctx, tx, row, usage.ResultDeclined, "declined what "+e.Actor+" asked for", e.Account, now)
+		return row, usage.EndAudit(ctx, tx, row, usage.ResultDeclined, "declined what "+e.Actor+" asked for", e.Account, now)
 	}
 	a, err := actionOf(&e)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := a.check(b); err != nil {
-		return &permanentError{err}
+		return 0, &permanentError{err}
 	}
 	// The ledgers keep who asked and why, and who agreed.
 	ledger := usage.By{Actor: e.Actor + ", approved by " + strings.TrimSpace(by.Actor), Way: by.Way, Reason: e.Reason}
-	return b.applyTo(ctx, tx, a, ledger, row)
+	return row, b.applyTo(ctx, tx, a, ledger, row)
 }
 
 // actionOf is the action that a request asks for.
