@@ -8,7 +8,7 @@ import (
 // Due says which kinds of work are due. It is read from rows, so that nothing depends on who was told of it.
 type Due struct {
 	Sync    bool // customers to read
-	Close   bool // periods that have ended
+	Close   bool // periods that have ended, and units that were counted in void ones
 	Report  bool // links to plan or to send
 	Invoice bool // invoices to read
 	Late    bool // late usage to put on invoices
@@ -24,7 +24,7 @@ func (b *Biller) Due(ctx context.Context) (Due, error) {
 	err := b.db.QueryRow(ctx, `SELECT
 		EXISTS (SELECT FROM weir.customers WHERE wanted > synced AND NOT deleted AND claimed_until <= clock_timestamp())
 			OR EXISTS (SELECT FROM weir.customers WHERE due_at <= $1 AND NOT deleted AND claimed_until <= clock_timestamp()),
-		EXISTS (SELECT FROM weir.periods WHERE state IN ('open', 'closing') AND ends <= $1 AND coalesce(cut, ends) <= $1),
+		EXISTS (SELECT FROM weir.periods WHERE state IN ('open', 'closing') AND ends <= $1 AND coalesce(cut, ends) <= $1) OR EXISTS (SELECT FROM weir.strays),
 		EXISTS (SELECT FROM weir.chains WHERE due)
 			OR EXISTS (SELECT FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND retry_at <= clock_timestamp())
 			OR EXISTS (SELECT FROM weir.billing WHERE planned_at IS NULL OR planned_at <= $1 - interval '1 hour'),

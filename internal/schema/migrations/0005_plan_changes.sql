@@ -139,6 +139,8 @@ CREATE FUNCTION weir.void_period(p_period bigint, p_true bigint, p_now timestamp
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     UPDATE weir.periods p SET state = 'void', cut = greatest(p_now, p.starts + interval '1 microsecond') WHERE p.id = p_period;
+    UPDATE weir.periods p SET replaced_by = p_true WHERE p.replaced_by = p_period;
+    UPDATE weir.totals t SET void = true FROM weir.keys k WHERE k.key = t.key AND k.period_id = p_period;
     PERFORM weir.move_units(p_period, p_true, p_now);
 END $$;
 

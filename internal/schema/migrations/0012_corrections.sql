@@ -3,6 +3,21 @@
 ALTER TABLE weir.periods ADD COLUMN replaced_by bigint REFERENCES weir.periods;  -- of a void row: the true one
 CREATE INDEX periods_replaced ON weir.periods (replaced_by) WHERE replaced_by IS NOT NULL;
 
+ALTER TABLE weir.totals ADD COLUMN void boolean NOT NULL DEFAULT false;  -- of a void period: what is counted here goes to the true one
+
+-- Keys of void periods under which something was counted since they were found wrong.
+CREATE TABLE weir.strays (
+    key bigint PRIMARY KEY REFERENCES weir.keys ON DELETE CASCADE
+);
+
+CREATE FUNCTION weir.note_stray() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    INSERT INTO weir.strays (key) VALUES (NEW.key) ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_stray AFTER UPDATE OF free, overage ON weir.totals FOR EACH ROW
+    WHEN (NEW.void AND NEW.free + NEW.overage <> NEW.carried) EXECUTE FUNCTION weir.note_stray();
+
 -- Moves what a void period counted to the true one: a pair of adjustments per feature, counted forward there like any
 -- units. Runs again for units that nodes fold later. The caller holds weir.fold and has folded.
 CREATE FUNCTION weir.move_units(p_void bigint, p_true bigint, p_now timestamptz) RETURNS bigint
@@ -47,20 +62,22 @@ BEGIN
     RETURN v_moved;
 END $$;
 
--- Moves what nodes counted under void periods since they were found wrong. The caller holds weir.fold.
+-- Moves what nodes counted under void periods since they were found wrong, of up to 500 keys. What has no place in the
+-- true period is found, and left to a person. The caller holds weir.fold.
 CREATE FUNCTION weir.drain_voids(p_now timestamptz) RETURNS void
-    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
-DECLARE r record;
+DECLARE
+    v_keys bigint[] := ARRAY(SELECT s.key FROM weir.strays s ORDER BY s.key LIMIT 500);
+    r      record;
 BEGIN
+    IF v_keys = '{}' THEN
+        RETURN;
+    END IF;
+    DELETE FROM weir.strays s WHERE s.key = ANY (v_keys);
     FOR r IN
-        SELECT DISTINCT p.id, p.replaced_by, p.account_id
-        FROM (SELECT y.id, y.replaced_by, y.account_id FROM weir.periods y WHERE y.state = 'void' AND y.replaced_by IS NOT NULL OFFSET 0) p
-        CROSS JOIN LATERAL (SELECT y.key, y.feature_id FROM weir.keys y WHERE y.period_id = p.id OFFSET 0) k
-        CROSS JOIN LATERAL (SELECT y.free, y.overage, y.carried FROM weir.totals y WHERE y.key = k.key LIMIT 1) t
-        CROSS JOIN LATERAL (SELECT y.key FROM weir.keys y WHERE y.period_id = p.replaced_by AND y.feature_id = k.feature_id LIMIT 1) n
-        WHERE t.free + t.overage <> t.carried
-        ORDER BY p.id LIMIT 500
+        SELECT DISTINCT p.id, p.replaced_by, p.account_id FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id
+        WHERE k.key = ANY (v_keys) ORDER BY p.id
     LOOP
         PERFORM weir.move_units(r.id, r.replaced_by, p_now);
         UPDATE weir.chains c SET due = true FROM weir.keys k WHERE k.period_id = r.replaced_by AND c.key = k.key;
