@@ -20,6 +20,7 @@ import (
 const (
 	maxChangeBytes = 64 << 10        // of what River's page sends; it takes at most 1,000 jobs at once
 	jobsNamed      = 5               // jobs that the subject of a change names
+	maxJobName     = 100             // bytes of the name of a kind of jobs, or of a change, that are kept
 	noteTime       = 5 * time.Second // for what is written about a change
 	noJobReason    = "no reason was given: the page of jobs asks for none"
 )
@@ -131,7 +132,7 @@ func (a *Admin) noteJobs(ctx context.Context, c jobChange, who person) (int64, e
 	if len(c.jobs) > 0 {
 		all := make([]string, 0, len(c.jobs))
 		for _, id := range c.jobs {
-			all = append(all, strings.TrimSpace(strconv.FormatInt(id, 10)+" "+kinds[id]))
+			all = append(all, strings.TrimSpace(strconv.FormatInt(id, 10)+" "+begins(kinds[id], maxJobName)))
 		}
 		c.arguments["jobs"] = all
 	}
@@ -144,10 +145,16 @@ func (a *Admin) noteJobs(ctx context.Context, c jobChange, who person) (int64, e
 		subject = plain
 	}
 	const most = 500 // bytes; the database takes 512
-	if len(subject) > most {
-		subject = strings.ToValidUTF8(subject[:most], "")
+	subject = strings.ReplaceAll(begins(subject, most), "\x00", "?")
+	return usage.BeginAudit(ctx, a.cfg.DB, by, begins(c.action, maxJobName), subject, c.arguments, a.now())
+}
+
+// begins is how a text begins, in at most so many bytes.
+func begins(s string, most int) string {
+	if len(s) <= most {
+		return s
 	}
-	return usage.BeginAudit(ctx, a.cfg.DB, by, c.action, strings.ReplaceAll(subject, "\x00", "?"), c.arguments, a.now())
+	return strings.ToValidUTF8(s[:most], "")
 }
 
 // heard listens to an answer on its way.

@@ -35,7 +35,7 @@ func TestAChangeOfJobsIsInTheAuditLog(t *testing.T) {
 	var got []string
 	w := newWorld(t, func(c *admin.Config) {
 		c.JobKinds = func(context.Context, []int64) (map[int64]string, error) {
-			return map[int64]string{7: "report", 9: "fold"}, nil
+			return map[int64]string{7: "report", 9: "fold", 99: strings.Repeat("é", 200)}, nil
 		}
 		c.Jobs = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
@@ -56,6 +56,7 @@ func TestAChangeOfJobsIsInTheAuditLog(t *testing.T) {
 		{"POST", "/admin/jobs/api/jobs/delete", `{"IDS":[1,2,3,4,5,6,7]}`, 500, "delete jobs", "job 1, 2, 3, 4, 5 and 2 more", `{"jobs":["1","2","3","4","5","6","7 report"]}`, usage.ResultFailed},
 		{"PUT", "/admin/jobs/api/queues/a%20queue/pause", "", 204, "pause queue", "a queue", `{}`, usage.ResultDone},
 		{"PATCH", "/admin/jobs/api/queues/fold", `{"concurrency":null}`, 200, "change queue", "fold", `{"change":{"concurrency":null}}`, usage.ResultDone},
+		{"POST", "/admin/jobs/api/jobs/" + strings.Repeat("retry", 200), `{"ids":[99]}`, 404, strings.Repeat("retry", 20), "job 99", `{"jobs":["99 ` + strings.Repeat("é", 50) + `"]}`, usage.ResultRefused},
 		{"DELETE", "/admin/jobs/api/something/new", "", 200, "change jobs", "something/new", `{}`, usage.ResultDone},
 	} {
 		status = c.status
