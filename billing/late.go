@@ -34,7 +34,7 @@ type lateRow struct {
 	DraftInvoice                                  string
 	CreditInvoice, CreditLine, CreditInvoiceState string
 	CreditQuantity, CreditAmount                  int64
-	CreditBefore                                  int64 // units of the line that no earlier row credits
+	CreditBefore                                  int64 // units of the line that no earlier row credits, or holds
 
 	answered bool // Stripe did, or refused, what was to be made
 	doubtful bool // but an attempt may be under way
@@ -116,7 +116,7 @@ func (b *Biller) claimLate(ctx context.Context) ([]lateRow, error) {
 		LEFT JOIN weir.subscriptions u ON u.subscription = s.subscription
 		LEFT JOIN LATERAL (
 			SELECT n.invoice, n.line, v.status, n.quantity, n.amount,
-			       n.quantity + coalesce((SELECT sum(o.units) FROM weir.late o WHERE o.line = n.line AND o.id < m.id AND o.state IN ('stored', 'credited')), 0)::bigint AS before
+			       n.quantity + coalesce((SELECT sum(o.units) FROM weir.late o WHERE o.line = n.line AND o.id < m.id AND o.state IN ('held', 'stored', 'credited')), 0)::bigint AS before
 			FROM weir.invoiced x JOIN weir.invoice_lines n ON n.line = x.line JOIN weir.invoices v ON v.invoice = n.invoice
 			WHERE x.key = m.key AND x.units > 0 AND (m.line IS NULL OR n.line = m.line) ORDER BY x.units DESC, n.line LIMIT 1) c ON true
 		ORDER BY m.id`, lateMost, lateHold)

@@ -184,6 +184,32 @@ func TestSmallRefundsAddUpToTheLine(t *testing.T) {
 	require.NotContains(t, w.findings(), "late_refused")
 }
 
+// Nor does it where Stripe refuses one of them, and a person releases it after the next.
+func TestARefundThatIsReleasedLaterAddsUpToTheLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, key := w.over("acme", 90) // 3.6 cents: 4
+	w.toEnd()
+	w.finish()
+	w.sim.Faults().Inject(stripesim.Match{Method: "POST", Path: "/v1/credit_notes", Count: 1}, stripesim.Refuse("Not today.", ""))
+	for _, units := range []int64{-30, -60} {
+		_, err := w.b.Adjust(t.Context(), "acme", "events", start.AddDate(0, 1, 0).Add(-time.Minute), units, "tester", "a test")
+		require.NoError(t, err)
+		w.work()
+		require.NoError(t, w.b.Late(t.Context()))
+	}
+	require.Equal(t, "held, credited", w.text("SELECT string_agg(state, ', ' ORDER BY id) FROM weir.late"))
+	require.NoError(t, w.b.LateRelease(t.Context(), w.number("SELECT id FROM weir.late WHERE state = 'held'"), "credit_note", "tester", "today"))
+	require.NoError(t, w.b.Late(t.Context()))
+	require.Equal(t, book{}, w.book(key))
+	var total int64
+	notes := w.api.CreditNotes.List(&stripe.CreditNoteListParams{Customer: stripe.String(customer)})
+	for notes.Next() {
+		total += notes.CreditNote().Total
+	}
+	require.EqualValues(t, 4, total)
+}
+
 // A refund of what is on no invoice yet waits for the invoice, and does not become a second charge or credit.
 func TestARefundOfWhatIsNotInvoicedYet(t *testing.T) {
 	t.Parallel()
