@@ -26,11 +26,12 @@ func (b *Biller) Due(ctx context.Context) (Due, error) {
 			OR EXISTS (SELECT FROM weir.customers WHERE due_at <= $1 AND NOT deleted AND claimed_until <= clock_timestamp()),
 		EXISTS (SELECT FROM weir.periods WHERE state IN ('open', 'closing') AND ends <= $1 AND coalesce(cut, ends) <= $1) OR EXISTS (SELECT FROM weir.strays),
 		EXISTS (SELECT FROM weir.chains WHERE due)
-			OR EXISTS (SELECT FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND retry_at <= clock_timestamp())
+			OR EXISTS (SELECT FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over AND retry_at <= clock_timestamp())
 			OR EXISTS (SELECT FROM weir.billing WHERE planned_at IS NULL OR planned_at <= $1 - interval '1 hour'),
 		EXISTS (SELECT FROM weir.invoices WHERE wanted > read AND claimed_until <= clock_timestamp()),
 		EXISTS (SELECT FROM weir.late WHERE state = 'stored' AND retry_at <= clock_timestamp()),
-		EXISTS (SELECT FROM weir.reports WHERE state = 'unknown' AND NOT replaced AND (first_sent <= $1 - interval '23 hours' OR retry_at = 'infinity')),
+		EXISTS (SELECT FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over AND state = 'unknown'
+			AND (first_sent <= $1 - interval '23 hours' OR retry_at = 'infinity') AND (read_at IS NULL OR read_at <= $1 - interval '1 hour')),
 		EXISTS (SELECT FROM weir.billing WHERE swept_at IS NULL OR swept_at <= $1 - interval '24 hours'),
 		EXISTS (SELECT FROM weir.webhook_events WHERE state = 'stored' AND thin)`, now).
 		Scan(&d.Sync, &d.Close, &d.Report, &d.Invoice, &d.Late, &d.Resolve, &d.Sweep, &d.Errors)

@@ -60,7 +60,7 @@ func (b *Biller) resolveUnknown(ctx context.Context, c *Client) error {
 	now := b.now()
 	rows, err := b.db.Query(ctx, `SELECT r.id, r.value, r.customer, r.meter, r.stamp, r.zero_reads, c.frozen IS NOT NULL, r.attempts
 		FROM weir.reports r LEFT JOIN weir.customers c ON c.customer = r.customer
-		WHERE r.state = 'unknown' AND NOT r.replaced AND (r.first_sent <= $1::timestamptz - interval '23 hours' OR r.retry_at = 'infinity')
+		WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND NOT r.over AND r.state = 'unknown' AND (r.first_sent <= $1::timestamptz - interval '23 hours' OR r.retry_at = 'infinity')
 		  AND (r.retry_at = 'infinity' OR r.retry_at <= clock_timestamp()) -- no attempt is under way
 		  AND (r.read_at IS NULL OR r.read_at <= $1::timestamptz - $2::interval)
 		  AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = r.key AND b.final)

@@ -95,6 +95,17 @@ func TestNothingIsSentAfterTheInvoiceIsFinal(t *testing.T) {
 	w.hour()
 	require.Zero(t, w.reported(customer))
 	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.late WHERE units = 40 AND state = 'held'"))
+	// It is nobody's work any more, and nobody is told of it a second time.
+	for _, most := range []string{"stored", "unknown"} {
+		w.exec("UPDATE weir.reports SET state = $1, attempts = 1, first_sent = created_at, retry_at = '-infinity' WHERE customer = $2", most, customer)
+		due, err := w.b.Due(t.Context())
+		require.NoError(t, err)
+		require.False(t, due.Report || due.Resolve, most)
+		w.exec("UPDATE weir.reports SET state = 'stored' WHERE customer = $1", customer)
+	}
+	w.advance(w.sim.Now().Add(38*day), 19*day)
+	require.NotContains(t, w.findings(), "report_rejected")
+	require.NotContains(t, w.findings(), "report_outcome")
 }
 
 // Nor is anything planned or replaced any more: what comes, and what was refused, is late.

@@ -258,7 +258,7 @@ func (b *Biller) probe(ctx context.Context) error {
 	if len(links) == 0 {
 		// A read proves nothing about reports while some wait for their turn.
 		var waiting bool
-		if err := b.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced)").Scan(&waiting); err != nil {
+		if err := b.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over)").Scan(&waiting); err != nil {
 			return fmt.Errorf("look for waiting reports: %w", err)
 		}
 		if waiting {

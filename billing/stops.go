@@ -47,7 +47,7 @@ func (b *Biller) atRisk(ctx context.Context) (string, error) {
 	err := b.db.QueryRow(ctx, `
 		SELECT count(*), min(x.finalizes_at), string_agg(x.invoice || ' (' || coalesce(to_char(x.finalizes_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI'), 'no deadline known') || ')', ', ')
 		FROM (SELECT i.invoice, i.finalizes_at FROM weir.invoices i WHERE i.status = 'draft'
-		        AND EXISTS (SELECT FROM weir.reports r WHERE r.customer = i.customer AND r.state IN ('stored', 'unknown') AND NOT r.replaced)
+		        AND EXISTS (SELECT FROM weir.reports r WHERE r.customer = i.customer AND r.state IN ('stored', 'unknown') AND NOT r.replaced AND NOT r.over)
 		      ORDER BY i.finalizes_at LIMIT 20) x`).Scan(&n, &first, &names)
 	if err != nil {
 		return "", fmt.Errorf("list the invoices at risk: %w", err)

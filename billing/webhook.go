@@ -180,7 +180,7 @@ func mustHold(ctx context.Context, tx pgx.Tx, customer string) (bool, error) {
 	var hold bool
 	err := tx.QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM weir.stops) AND (
-			EXISTS (SELECT FROM weir.reports r WHERE r.customer = $1 AND r.state IN ('stored', 'unknown') AND NOT r.replaced)
+			EXISTS (SELECT FROM weir.reports r WHERE r.customer = $1 AND r.state IN ('stored', 'unknown') AND NOT r.replaced AND NOT r.over)
 			OR EXISTS (SELECT FROM weir.customers c JOIN weir.keys k ON k.account_id = c.account_id JOIN weir.totals t ON t.key = k.key
 			           JOIN weir.periods p ON p.id = k.period_id
 			           LEFT JOIN weir.chains h ON h.key = k.key LEFT JOIN weir.books b ON b.key = k.key

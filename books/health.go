@@ -49,12 +49,12 @@ func readHealth(ctx context.Context, db usage.DB, now time.Time) (Health, error)
 	var deadline *time.Time
 	var skew float64
 	err := db.QueryRow(ctx, `SELECT
-		(SELECT min(greatest(created_at, stamp)) FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND stamp <= $1),
+		(SELECT min(greatest(created_at, stamp)) FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over AND stamp <= $1),
 		d.n, d.first, p.n, p.first, l.n, l.first, c.n, c.first, w.n, w.first,
 		coalesce(extract(epoch FROM s.clock_skew), 0)::double precision, s.swept_at, s.planned_at, s.livemode
 		FROM weir.billing s,
 		     (SELECT count(*) AS n, min(finalizes_at) AS first FROM weir.invoices i WHERE status = 'draft'
-		        AND EXISTS (SELECT FROM weir.reports r WHERE r.customer = i.customer AND r.state IN ('stored', 'unknown') AND NOT r.replaced)) d,
+		        AND EXISTS (SELECT FROM weir.reports r WHERE r.customer = i.customer AND r.state IN ('stored', 'unknown') AND NOT r.replaced AND NOT r.over)) d,
 		     (SELECT count(*) AS n, min(ends) AS first FROM weir.periods WHERE state IN ('open', 'closing') AND ends <= $1 AND coalesce(cut, ends) <= $1) p,
 		     (SELECT count(*) AS n, min(created_at) AS first FROM weir.late WHERE state = 'held') l,
 		     (SELECT count(*) AS n, min(coalesce(x.due_at, x.seen_at)) AS first FROM (
@@ -80,7 +80,7 @@ func readHealth(ctx context.Context, db usage.DB, now time.Time) (Health, error)
 		into map[string]int64
 		sql  string
 	}{
-		{h.Reports, `SELECT state, count(*) FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced GROUP BY state
+		{h.Reports, `SELECT state, count(*) FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over GROUP BY state
 			UNION ALL SELECT 'rejected', x.n FROM (SELECT count(*) AS n FROM weir.reports WHERE state = 'rejected' AND NOT replaced) x WHERE x.n > 0`},
 		{h.Findings, "SELECT kind, count(*) FROM weir.findings WHERE cleared_at IS NULL GROUP BY kind ORDER BY 2 DESC LIMIT 50"},
 		{h.Stops, "SELECT cause, 1::bigint FROM weir.stops"},

@@ -54,6 +54,7 @@ CREATE TABLE weir.reports (
     -- what happens to it
     state      text NOT NULL DEFAULT 'stored' CHECK (state IN ('stored', 'unknown', 'delivered', 'recorded', 'rejected')),
     replaced   boolean NOT NULL DEFAULT false,
+    over       boolean NOT NULL DEFAULT false,   -- its key's books are final: it is not sent any more
     attempts   integer NOT NULL DEFAULT 0,
     ambiguous  boolean NOT NULL DEFAULT false,   -- an attempt was begun whose outcome nobody knows
     first_sent timestamptz,
@@ -68,8 +69,8 @@ CREATE TABLE weir.reports (
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX reports_seq ON weir.reports (key, seq) WHERE NOT replaced;
 CREATE UNIQUE INDEX reports_stamp ON weir.reports (customer, meter, stamp);
-CREATE INDEX reports_to_send ON weir.reports (retry_at, id) WHERE state IN ('stored', 'unknown') AND NOT replaced;
-CREATE INDEX reports_turn ON weir.reports (customer, meter, id) WHERE state IN ('stored', 'unknown') AND NOT replaced;
+CREATE INDEX reports_to_send ON weir.reports (retry_at, id) WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over;
+CREATE INDEX reports_turn ON weir.reports (customer, meter, id) WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over;
 CREATE INDEX reports_segment ON weir.reports (segment);
 
 CREATE TABLE weir.report_attempts (

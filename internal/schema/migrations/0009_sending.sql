@@ -58,7 +58,7 @@ INSERT INTO weir.turns DEFAULT VALUES;
 CREATE FUNCTION weir.turn_of(p_customer text, p_meter text, p_now timestamptz, p_wall timestamptz) RETURNS TABLE (id bigint)
     LANGUAGE sql STABLE AS $$
     SELECT y.id FROM weir.reports y
-    WHERE y.customer = p_customer AND y.meter = p_meter AND y.state IN ('stored', 'unknown') AND NOT y.replaced
+    WHERE y.customer = p_customer AND y.meter = p_meter AND y.state IN ('stored', 'unknown') AND NOT y.replaced AND NOT y.over
       AND y.retry_at <= p_wall AND (NOT y.ambiguous OR p_now < y.first_sent + interval '23 hours')
       AND y.stamp > p_now - interval '35 days' + interval '10 minutes'
       AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = y.key AND b.final)
@@ -72,12 +72,12 @@ CREATE FUNCTION weir.next_turns(p_customer text, p_meter text, p_only text, p_mo
     LANGUAGE sql STABLE AS $$
     WITH RECURSIVE streams AS (
         (SELECT y.customer, y.meter FROM weir.reports y
-         WHERE y.state IN ('stored', 'unknown') AND NOT y.replaced AND (y.customer, y.meter) > (p_customer, p_meter)
+         WHERE y.state IN ('stored', 'unknown') AND NOT y.replaced AND NOT y.over AND (y.customer, y.meter) > (p_customer, p_meter)
          ORDER BY y.customer, y.meter, y.id LIMIT 1)
         UNION ALL
         SELECT n.customer, n.meter FROM streams s CROSS JOIN LATERAL (
             SELECT y.customer, y.meter FROM weir.reports y
-            WHERE y.state IN ('stored', 'unknown') AND NOT y.replaced AND (y.customer, y.meter) > (s.customer, s.meter)
+            WHERE y.state IN ('stored', 'unknown') AND NOT y.replaced AND NOT y.over AND (y.customer, y.meter) > (s.customer, s.meter)
             ORDER BY y.customer, y.meter, y.id LIMIT 1) n
         WHERE p_only IS NULL OR s.customer = p_only)
     SELECT t.id, f.customer, f.meter
@@ -115,13 +115,13 @@ BEGIN
             SELECT f.id FROM (
                 SELECT d.id, d.customer, d.meter FROM (
                     SELECT r.id, r.customer, r.meter FROM weir.reports r
-                    WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND r.retry_at <= v_wall
+                    WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND NOT r.over AND r.retry_at <= v_wall
                     ORDER BY r.retry_at, r.id LIMIT v_look) d
                 WHERE coalesce((SELECT s.claimed_until FROM weir.streams s WHERE s.customer = d.customer AND s.meter = d.meter), '-infinity') <= v_wall OFFSET 0) f
             CROSS JOIN LATERAL weir.turn_of(f.customer, f.meter, p_now, v_wall) t
             WHERE t.id = f.id LIMIT p_most);
         IF cardinality(v_ids) < p_most AND v_look = (SELECT count(*) FROM (
-                SELECT FROM weir.reports r WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND r.retry_at <= v_wall
+                SELECT FROM weir.reports r WHERE r.state IN ('stored', 'unknown') AND NOT r.replaced AND NOT r.over AND r.retry_at <= v_wall
                 ORDER BY r.retry_at, r.id LIMIT v_look) d) THEN
             SELECT * INTO v_from FROM weir.turns x WHERE x.one FOR UPDATE;
             v_to := v_from;
@@ -147,7 +147,7 @@ BEGIN
     WITH one AS MATERIALIZED (
         SELECT r.id, r.customer, r.meter
         FROM weir.reports r
-        WHERE r.id = ANY (v_ids) AND r.state IN ('stored', 'unknown') AND NOT r.replaced AND r.retry_at <= v_wall
+        WHERE r.id = ANY (v_ids) AND r.state IN ('stored', 'unknown') AND NOT r.replaced AND NOT r.over AND r.retry_at <= v_wall
         ORDER BY r.id FOR UPDATE OF r SKIP LOCKED),
     held AS (
         INSERT INTO weir.streams AS s (customer, meter, claimed_until, claim)
@@ -206,7 +206,7 @@ BEGIN
     UPDATE weir.reports n SET retry_at = clock_timestamp()
     FROM free f CROSS JOIN LATERAL (
         SELECT y.id FROM weir.reports y
-        WHERE y.customer = f.customer AND y.meter = f.meter AND y.state IN ('stored', 'unknown') AND NOT y.replaced
+        WHERE y.customer = f.customer AND y.meter = f.meter AND y.state IN ('stored', 'unknown') AND NOT y.replaced AND NOT y.over
           AND y.state = 'stored' AND y.retry_at = '-infinity' ORDER BY y.id LIMIT 1 FOR UPDATE SKIP LOCKED) y
     WHERE n.id = y.id;
 END $$;
@@ -217,7 +217,7 @@ CREATE FUNCTION weir.expire_reports(p_now timestamptz) RETURNS bigint[]
     WITH old AS (
         UPDATE weir.reports r SET state = 'rejected', code = 'too_old', settled_at = p_now,
             message = 'older than the 35 days that Stripe accepts'
-        WHERE r.state = 'stored' AND NOT r.replaced AND r.stamp <= p_now - interval '35 days' + interval '10 minutes'
+        WHERE r.state = 'stored' AND NOT r.replaced AND NOT r.over AND r.stamp <= p_now - interval '35 days' + interval '10 minutes'
         RETURNING r.id)
     SELECT coalesce(array_agg(o.id), '{}') FROM old o
 $$;

@@ -253,6 +253,10 @@ CREATE FUNCTION weir.finalize(p_keys bigint[], p_by text, p_now timestamptz) RET
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
 #variable_conflict use_column
 BEGIN
+    -- Nothing of them is sent any more. Who plans holds the chain.
+    PERFORM FROM weir.chains c WHERE c.key = ANY (p_keys) ORDER BY c.key FOR UPDATE;
+    PERFORM FROM weir.reports r WHERE r.key = ANY (p_keys) AND r.state IN ('stored', 'unknown') AND NOT r.replaced ORDER BY r.id FOR UPDATE;
+    UPDATE weir.reports r SET over = true WHERE r.key = ANY (p_keys) AND r.state IN ('stored', 'unknown') AND NOT r.replaced;
     UPDATE weir.books b SET final = true, final_by = p_by WHERE b.key = ANY (p_keys) AND NOT b.final;
     PERFORM weir.book(p_keys, p_now);
     UPDATE weir.periods p SET state = 'invoiced' FROM weir.keys k
