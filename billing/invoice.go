@@ -72,7 +72,8 @@ func (b *Biller) readClaimed(ctx context.Context, c *Client, id string, claim, w
 	inv, _, err := call[invoice](ctx, c, request{method: http.MethodGet, path: "/v1/invoices/" + id, endpoint: "GET /v1/invoices/{id}"})
 	if isMissing(err) {
 		// A draft that was deleted bills nothing.
-		_, err := b.db.Exec(ctx, "UPDATE weir.invoices SET status = 'deleted', read = $3, claimed_until = '-infinity' WHERE invoice = $1 AND claim = $2", id, claim, wanted)
+		_, err := b.db.Exec(ctx, `WITH gone AS (UPDATE weir.invoices SET status = 'deleted', read = $3, claimed_until = '-infinity' WHERE invoice = $1 AND claim = $2 RETURNING invoice)
+			UPDATE weir.webhook_events e SET state = 'done' FROM gone g WHERE e.object = g.invoice AND e.state = 'stored'`, id, claim, wanted)
 		if err != nil {
 			return fmt.Errorf("store invoice %s: %w", id, err)
 		}

@@ -213,11 +213,20 @@ func (b *Biller) mark(ctx context.Context, tx pgx.Tx, e event, h hints) error {
 		}
 		return b.nudge(ctx, tx, InvoiceArgs{Invoice: h.invoice})
 	}
-	if h.customer != "" {
+	switch {
+	case h.customer != "":
+		// A customer that was deleted is not read again.
+		tag, err := tx.Exec(ctx, `UPDATE weir.webhook_events SET state = 'done' WHERE event = $1
+			AND EXISTS (SELECT FROM weir.customers c WHERE c.customer = $2 AND c.deleted)`, e.ID, h.customer)
+		if err != nil || tag.RowsAffected() > 0 {
+			return err
+		}
 		return b.nudge(ctx, tx, SyncArgs{Customer: h.customer})
-	}
-	if h.prices {
+	case h.prices:
 		_, err := tx.Exec(ctx, "UPDATE weir.customers SET wanted = wanted + 1 WHERE account_id IS NOT NULL AND EXISTS (SELECT FROM weir.prices p WHERE p.price = $1)", h.object)
+		if err == nil { // from here on the customers' rows say what is to be done
+			_, err = tx.Exec(ctx, "UPDATE weir.webhook_events SET state = 'done' WHERE event = $1", e.ID)
+		}
 		return err
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/webhook"
 
 	"github.com/weirhq/weir/internal/stripesim"
@@ -170,4 +171,39 @@ func TestARemapEndsTheSegment(t *testing.T) {
 	require.EqualValues(t, 7, w.reported(other))
 	require.EqualValues(t, 3, w.number("SELECT count(*) FROM weir.mapping_log"), "mapped, unmapped, mapped")
 	_ = key
+}
+
+// No event waits once what it asked for was done: of a price, which belongs to no customer, of an invoice that is gone,
+// and of a customer that is.
+func TestNoEventWaitsForEver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	customer, _ := w.over("acme", 40)
+	_, err := w.api.Prices.Update(w.price("usage"), &stripe.PriceParams{Nickname: stripe.String("usage")})
+	require.NoError(t, err)
+	inv, err := w.api.Invoices.New(&stripe.InvoiceParams{Customer: stripe.String(customer), AutoAdvance: stripe.Bool(false)})
+	require.NoError(t, err)
+	w.soon()
+	_, err = w.api.Invoices.Del(inv.ID, nil)
+	require.NoError(t, err)
+	w.soon()
+	require.Equal(t, "deleted", w.text("SELECT status FROM weir.invoices WHERE invoice = $1", inv.ID))
+	require.EqualValues(t, 3, w.number("SELECT count(*) FROM weir.webhook_events WHERE type IN ('price.updated', 'invoice.created', 'invoice.deleted') AND object IN ($1, $2)", w.price("usage"), inv.ID))
+	const waiting = "SELECT string_agg(type, ', ') FROM weir.webhook_events WHERE state = 'stored'"
+	require.Equal(t, "NULL", w.text(waiting))
+	gone := w.customer("")
+	require.NoError(t, w.b.Link(t.Context(), "gone", gone, "tester"))
+	w.soon()
+	held := w.sim.Faults().InjectWebhook(stripesim.WebhookMatch{Type: "customer.updated"}, stripesim.HoldWebhook())
+	_, err = w.api.Customers.Update(gone, &stripe.CustomerParams{Description: stripe.String("on its way out")})
+	require.NoError(t, err)
+	_, err = w.api.Customers.Del(gone, nil)
+	require.NoError(t, err)
+	w.soon()
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.customers WHERE customer = $1 AND deleted", gone))
+	held.Remove()
+	held.Release()
+	w.soon()
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.webhook_events WHERE type = 'customer.updated' AND customer = $1", gone))
+	require.Equal(t, "NULL", w.text(waiting))
 }
