@@ -111,6 +111,9 @@ func (a *ResyncChanged) check(*Biller) error { return nil }
 const syncBatch = 100
 
 func (a *ResyncChanged) run(ctx context.Context, b *Biller, _ usage.By) (string, error) {
+	if err := b.sweepAnew(ctx); err != nil {
+		return "", err
+	}
 	if err := b.Sweep(ctx); err != nil {
 		return "", err
 	}

@@ -63,7 +63,7 @@ func (b *Biller) credit(ctx context.Context, c *Client, l *lateRow) error {
 		if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
 			return fmt.Errorf("store credit of late row %d: %w", l.ID, err)
 		}
-		_, err := tx.Exec(ctx, `UPDATE weir.late SET state = 'credited', object = nullif($2, ''), invoice = $3, line = $5, settled_at = $4, error = NULL,
+		_, err := tx.Exec(ctx, `UPDATE weir.late SET state = 'credited', answers = answers + 1, object = nullif($2, ''), invoice = $3, line = $5, settled_at = $4, error = NULL,
 			reason = CASE WHEN $2 = '' THEN 'less than the smallest amount of money' ELSE reason END WHERE id = $1 AND state = 'stored'`,
 			l.ID, object, l.CreditInvoice, now, l.CreditLine)
 		if err == nil {

@@ -147,7 +147,7 @@ func (b *Biller) lateOne(ctx context.Context, c *Client, l *lateRow) error {
 			return b.aimedAt(ctx, c, l, invoice, err)
 		}
 	}
-	_, err = b.db.Exec(ctx, "UPDATE weir.late SET state = 'sent', object = $2, invoice = nullif($3, ''), error = NULL WHERE id = $1 AND state = 'stored'", l.ID, object, invoice)
+	_, err = b.db.Exec(ctx, "UPDATE weir.late SET state = 'sent', answers = answers + 1, object = $2, invoice = nullif($3, ''), error = NULL WHERE id = $1 AND state = 'stored'", l.ID, object, invoice)
 	if err != nil {
 		return fmt.Errorf("store late row %d: %w", l.ID, err)
 	}

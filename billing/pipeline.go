@@ -55,10 +55,7 @@ func (b *Biller) send(ctx context.Context, claim source) (goOn bool, err error) 
 	perSecond := b.cfg.Stripe.eventsPerSecond()
 	p := &pipeline{
 		b: b, meters: meters, claim: claim, most: min(claimMost, 2*perSecond),
-		queue: make(chan queued, claimMost), results: make(chan sent, claimMost), stored: make(chan struct{}, 1),
-	}
-	if end, ok := ctx.Deadline(); ok {
-		p.last = time.Now().Add(time.Until(end) * 2 / 3)
+		last: lastStart(ctx), queue: make(chan queued, claimMost), results: make(chan sent, claimMost), stored: make(chan struct{}, 1),
 	}
 	var senders, storer sync.WaitGroup
 	for range min(b.cfg.Senders, (perSecond+1)/2) {

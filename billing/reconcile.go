@@ -28,10 +28,14 @@ type window struct {
 // Reconcile resolves unknown reports, replaces refused ones whose cause has gone, and compares summaries with the
 // ledger: once a day while a window is open, once after its end, hourly for customers with an unknown or refused
 // report, and at once for meters that an error report named. A difference is a finding; nothing is sent because of one.
+// It begins with what time alone decides, once an hour.
 func (b *Biller) Reconcile(ctx context.Context) error {
 	c, err := b.stripe()
 	if errors.Is(err, ErrNoStripe) {
 		return nil
+	}
+	if err := b.settleHourly(ctx); err != nil {
+		return err
 	}
 	if err := b.resolveUnknown(ctx, c); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,21 +17,38 @@ const (
 	noInvoiceAfter = 2 * time.Hour // after a window's end; drafts stay at most 72 h, and are known
 	eventsKept     = 90 * 24 * time.Hour
 	lateAges       = 7 * 24 * time.Hour
+	settleEach     = time.Hour // business time
+	stopMost       = 500       // unconfirmed periods stopped in one transaction
 	sweepPages     = 100_000
+	sweepMost      = 5000                 // subscriptions whose invoices are listed in one call
+	sweepAtOnce    = 50                   // of these, begun between two looks at the time
+	voidedLook     = 180 * 24 * time.Hour // the age of invoices that may have been voided
 )
 
 // Sweep looks for what webhooks missed: it lists all subscriptions, canceled ones included, marks the customers of those
-// that changed, and lists the invoices of ended windows that none is known of. It also settles what time alone settles.
-// It runs daily and on demand.
+// that changed, lists the invoices of ended windows that none is known of, and looks which invoices were voided. It also
+// settles what time alone settles. It runs daily and on demand. Each call goes on where the last one ended, for two
+// thirds of ctx's time: a sweep takes as many calls as it needs, and is due until it has come to its end.
 func (b *Biller) Sweep(ctx context.Context) error {
 	c, err := b.stripe()
 	if err != nil {
 		return err
 	}
-	if err := b.sweepSubscriptions(ctx, c); err != nil {
+	s := sweep{last: lastStart(ctx)}
+	err = b.db.QueryRow(ctx, `UPDATE weir.billing SET sweep_began = least(coalesce(sweep_began, $1), $1) RETURNING sweep_began, sweep_after, sweep_listed`, b.now()).
+		Scan(&s.began, &s.after, &s.listed)
+	if err != nil {
+		return fmt.Errorf("begin the sweep: %w", err)
+	}
+	if !s.listed {
+		if all, err := b.sweepSubscriptions(ctx, c, s); err != nil || !all {
+			return err
+		}
+	}
+	if all, err := b.sweepInvoices(ctx, c, s); err != nil || !all {
 		return err
 	}
-	if err := b.sweepInvoices(ctx, c); err != nil {
+	if err := b.sweepVoided(ctx, c); err != nil {
 		return err
 	}
 	if err := b.lookAtSent(ctx, c); err != nil {
@@ -39,20 +57,48 @@ func (b *Biller) Sweep(ctx context.Context) error {
 	if err := b.Settled(ctx); err != nil {
 		return err
 	}
-	if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET swept_at = $1", b.now()); err != nil {
+	if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET swept_at = $1, sweep_began = NULL, sweep_after = '', sweep_listed = false", b.now()); err != nil {
 		return fmt.Errorf("note the sweep: %w", err)
 	}
 	return nil
 }
 
+// sweep is how far a sweep has come.
+type sweep struct {
+	began  time.Time
+	after  string    // the subscription that was listed last
+	listed bool      // all were
+	last   time.Time // wall: nothing is begun later
+}
+
+func (s sweep) over() bool { return !s.last.IsZero() && time.Now().After(s.last) }
+
+// lastStart is when two thirds of ctx's time are over; zero: it has no end.
+func lastStart(ctx context.Context) time.Time {
+	if end, ok := ctx.Deadline(); ok {
+		return time.Now().Add(time.Until(end) * 2 / 3)
+	}
+	return time.Time{}
+}
+
+// sweepAnew lets the next sweep look at everything again.
+func (b *Biller) sweepAnew(ctx context.Context) error {
+	if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET sweep_began = NULL, sweep_after = '', sweep_listed = false"); err != nil {
+		return fmt.Errorf("begin the sweep anew: %w", err)
+	}
+	return nil
+}
+
 // Settled does what time alone decides: renewals that were never confirmed stop at what is included, held late usage
-// ages, old webhook events go.
+// ages, old webhook events go. It calls nobody.
 func (b *Biller) Settled(ctx context.Context) error {
 	now := b.now()
-	return b.begin(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT weir.stop_unconfirmed($1, 500)", now); err != nil {
+	for stopped := int64(stopMost); stopped == stopMost; {
+		if err := b.db.QueryRow(ctx, "SELECT weir.stop_unconfirmed($1, $2)", now, stopMost).Scan(&stopped); err != nil {
 			return fmt.Errorf("stop unconfirmed periods: %w", err)
 		}
+	}
+	return b.begin(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `UPDATE weir.findings f SET cleared_at = $1, cleared_by = 'it is confirmed, or holds nothing'
 			FROM weir.periods p WHERE f.kind = 'unconfirmed_period' AND f.cleared_at IS NULL AND f.subject = p.id::text AND (p.confirmed OR p.state = 'void'
 			  OR p.state = 'closed' AND NOT EXISTS (SELECT FROM weir.keys k JOIN weir.totals t ON t.key = k.key WHERE k.period_id = p.id AND t.awaiting > 0))`, now)
@@ -77,42 +123,67 @@ func (b *Biller) Settled(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("forget old events: %w", err)
 		}
+		if _, err := tx.Exec(ctx, "UPDATE weir.billing SET settled_at = $1", now); err != nil {
+			return fmt.Errorf("note what time decided: %w", err)
+		}
 		return nil
 	})
 }
 
-// sweepSubscriptions reads all subscriptions page by page. One that alone stands for its customer is applied from the
-// page, 100 a call; where there is more to know, the customer is marked to be read.
-func (b *Biller) sweepSubscriptions(ctx context.Context, c *Client) error {
-	after := ""
+// settleHourly does what time alone decides, once an hour in all workers together, whatever Stripe does meanwhile.
+func (b *Biller) settleHourly(ctx context.Context) error {
+	var due bool
+	err := b.db.QueryRow(ctx, "SELECT settled_at IS NULL OR settled_at > $1 OR settled_at <= $1::timestamptz - $2::interval FROM weir.billing", b.now(), settleEach).Scan(&due)
+	if err != nil {
+		return fmt.Errorf("look when time last decided: %w", err)
+	}
+	if !due {
+		return nil
+	}
+	return b.Settled(ctx)
+}
+
+// sweepSubscriptions reads all subscriptions page by page, from where the sweep is; all says that none is left. One that
+// alone stands for its customer is applied from the page, 100 a call; where there is more to know, the customer is
+// marked to be read. Two workers that sweep at once list the same pages: whichever place is kept, all before it was
+// looked at.
+func (b *Biller) sweepSubscriptions(ctx context.Context, c *Client, s sweep) (all bool, err error) {
 	for range sweepPages {
+		if s.over() {
+			return false, nil
+		}
 		form := values("limit", pageSize, "status", "all")
-		if after != "" {
-			form.Add("starting_after", after)
+		if s.after != "" {
+			form.Add("starting_after", s.after)
 		}
 		page, _, err := call[list[subscription]](ctx, c, request{method: http.MethodGet, path: "/v1/subscriptions", form: form, version: itemVersion})
 		if wait, ok := Throttled(err); ok {
-			t := time.NewTimer(wait)
-			select {
-			case <-t.C:
-				continue
-			case <-ctx.Done():
-				t.Stop()
-				return ctx.Err()
+			if err := sleep(ctx, wait); err != nil {
+				return false, err
 			}
+			continue
+		}
+		if s.after != "" && IsPermanent(err) { // the place is gone
+			return false, errors.Join(fmt.Errorf("list subscriptions after %s: %w", s.after, err), b.sweepAnew(ctx))
 		}
 		if err != nil {
-			return fmt.Errorf("list subscriptions: %w", err)
+			return false, fmt.Errorf("list subscriptions: %w", err)
 		}
 		if err := b.sweepPage(ctx, c, page.Data); err != nil {
-			return err
+			return false, err
 		}
-		if !page.HasMore || len(page.Data) == 0 {
-			return nil
+		all = !page.HasMore || len(page.Data) == 0
+		if !all {
+			s.after = page.Data[len(page.Data)-1].ID
 		}
-		after = page.Data[len(page.Data)-1].ID
+		if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET sweep_after = $1, sweep_listed = $2 WHERE sweep_began = $3", s.after, all, s.began); err != nil {
+			return false, fmt.Errorf("note how far the sweep is: %w", err)
+		}
+		if all {
+			return true, nil
+		}
 	}
-	return fmt.Errorf("list subscriptions: more than %d pages", sweepPages)
+	return false, fmt.Errorf("list subscriptions: more than %d pages", sweepPages)
 }
 
 func (b *Biller) sweepPage(ctx context.Context, c *Client, subs []subscription) error {
@@ -188,25 +259,64 @@ func (b *Biller) applyListed(ctx context.Context, c *Client, s subscription) err
 	return nil
 }
 
-// sweepInvoices lists the invoices of subscriptions with ended windows that are not final, and declares windows final
-// whose subscription has ended without one.
-func (b *Biller) sweepInvoices(ctx context.Context, c *Client) error {
-	rows, err := b.db.Query(ctx, `SELECT DISTINCT s.subscription FROM weir.books x JOIN weir.segments s ON s.key = x.key
-		LEFT JOIN weir.subscriptions u ON u.subscription = s.subscription
-		WHERE NOT x.final AND least(s.window_end, coalesce(u.ended_at, 'infinity')) <= $1::timestamptz - $2::interval
-		UNION -- of periods that nobody could confirm: their invoice does
-		SELECT u.subscription FROM weir.periods p JOIN weir.customers c ON c.account_id = p.account_id JOIN weir.subscriptions u ON u.customer = c.customer
-		WHERE p.source = 'subscription' AND NOT p.confirmed AND p.state = 'closed' AND p.ends <= $1::timestamptz - $2::interval AND p.ends > $1::timestamptz - interval '90 days'
-		  AND EXISTS (SELECT FROM weir.keys k JOIN weir.totals t ON t.key = k.key WHERE k.period_id = p.id AND t.awaiting > 0)
-		ORDER BY 1 LIMIT 5000`, b.now(), noInvoiceAfter)
+// sweepInvoices lists the invoices of subscriptions with ended windows that are not final, each once in a sweep, and
+// declares windows final whose subscription has ended without one. all says that none is left.
+func (b *Biller) sweepInvoices(ctx context.Context, c *Client, s sweep) (all bool, err error) {
+	rows, err := b.db.Query(ctx, `SELECT w.subscription FROM (
+			SELECT s.subscription FROM weir.books x JOIN weir.segments s ON s.key = x.key
+			LEFT JOIN weir.subscriptions u ON u.subscription = s.subscription
+			WHERE NOT x.final AND least(s.window_end, coalesce(u.ended_at, 'infinity')) <= $1::timestamptz - $2::interval
+			UNION -- of periods that nobody could confirm: their invoice does
+			SELECT u.subscription FROM weir.periods p JOIN weir.customers c ON c.account_id = p.account_id JOIN weir.subscriptions u ON u.customer = c.customer
+			WHERE p.source = 'subscription' AND NOT p.confirmed AND p.state = 'closed' AND p.ends <= $1::timestamptz - $2::interval AND p.ends > $1::timestamptz - interval '90 days'
+			  AND EXISTS (SELECT FROM weir.keys k JOIN weir.totals t ON t.key = k.key WHERE k.period_id = p.id AND t.awaiting > 0)) w
+		WHERE NOT EXISTS (SELECT FROM weir.subscriptions u WHERE u.subscription = w.subscription AND u.listed_at >= $3)
+		ORDER BY 1 LIMIT $4`, b.now(), noInvoiceAfter, s.began, sweepMost)
 	if err != nil {
-		return fmt.Errorf("find windows without an invoice: %w", err)
+		return false, fmt.Errorf("find windows without an invoice: %w", err)
 	}
 	subs, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return fmt.Errorf("find windows without an invoice: %w", err)
+		return false, fmt.Errorf("find windows without an invoice: %w", err)
 	}
-	return each(ctx, b.cfg.Readers, subs, func(ctx context.Context, id string) error { return b.sweepSubscriptionInvoices(ctx, c, id) })
+	for some := range slices.Chunk(subs, sweepAtOnce) {
+		if s.over() {
+			return false, nil
+		}
+		if err := each(ctx, b.cfg.Readers, some, func(ctx context.Context, id string) error { return b.sweepSubscriptionInvoices(ctx, c, id) }); err != nil {
+			return false, err
+		}
+	}
+	return len(subs) < sweepMost, nil
+}
+
+// sweepVoided looks which invoices of the last half year are void, the newest first, and lets those be read that were
+// not when they were read last: an invoice may be voided at any time after its windows were final. Of more than maxPages
+// pages the oldest are not looked at.
+func (b *Biller) sweepVoided(ctx context.Context, c *Client) error {
+	after := ""
+	for range maxPages {
+		form := values("limit", pageSize, "status", "void", "created[gte]", units(b.now().Add(-voidedLook).Unix()))
+		if after != "" {
+			form.Add("starting_after", after)
+		}
+		page, _, err := call[list[invoice]](ctx, c, request{method: http.MethodGet, path: "/v1/invoices", form: form})
+		if err != nil {
+			return fmt.Errorf("list voided invoices: %w", err)
+		}
+		ids := make([]string, 0, len(page.Data))
+		for i := range page.Data {
+			ids = append(ids, page.Data[i].ID)
+		}
+		if _, err := b.db.Exec(ctx, "UPDATE weir.invoices SET wanted = wanted + 1 WHERE invoice = ANY ($1) AND status <> 'void' AND wanted = read", ids); err != nil {
+			return fmt.Errorf("mark voided invoices: %w", err)
+		}
+		if !page.HasMore || len(ids) == 0 {
+			return nil
+		}
+		after = ids[len(ids)-1]
+	}
+	return nil
 }
 
 func (b *Biller) sweepSubscriptionInvoices(ctx context.Context, c *Client, sub string) error {
@@ -230,6 +340,9 @@ func (b *Biller) sweepSubscriptionInvoices(ctx context.Context, c *Client, sub s
 	return b.begin(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT weir.end_without_invoice($1, $2, $3)", sub, now, noInvoiceAfter); err != nil {
 			return fmt.Errorf("end %s without an invoice: %w", sub, err)
+		}
+		if _, err := tx.Exec(ctx, "UPDATE weir.subscriptions SET listed_at = $2 WHERE subscription = $1", sub, now); err != nil {
+			return fmt.Errorf("note that the invoices of %s were listed: %w", sub, err)
 		}
 		return nil
 	})

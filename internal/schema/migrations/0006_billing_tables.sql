@@ -11,6 +11,10 @@ CREATE TABLE weir.billing (
     clock_skew        interval,       -- Stripe's Date minus ours
     clock_read_at     timestamptz,
     swept_at          timestamptz,
+    settled_at        timestamptz,    -- when it was looked last for what time alone decides
+    sweep_began       timestamptz,    -- of the sweep that is under way
+    sweep_after       text NOT NULL DEFAULT '',        -- the subscription that it listed last
+    sweep_listed      boolean NOT NULL DEFAULT false,  -- it has listed all
     reconciled_at     timestamptz,
     planned_at        timestamptz     -- the last hourly pass over all keys
 );
@@ -81,7 +85,8 @@ CREATE TABLE weir.subscriptions (
     body           text NOT NULL,              -- what plan sync derives from, JSON
     past_due_since timestamptz,
     ended_at       timestamptz,
-    read_at        timestamptz NOT NULL
+    read_at        timestamptz NOT NULL,
+    listed_at      timestamptz                 -- when a sweep listed its invoices last
 );
 CREATE INDEX subscriptions_customer ON weir.subscriptions (customer);
 

@@ -104,6 +104,8 @@ CREATE FUNCTION weir.forgive_upgrade(p_keys bigint[], p_included bigint[], p_now
     SELECT m.key, 0, m.units, -m.units, 'the upgrade forgives overage (on_upgrade)', 'weir', p_now FROM moved m
 $$;
 
+CREATE INDEX periods_unconfirmed ON weir.periods (starts) WHERE state = 'open' AND NOT confirmed AND source = 'subscription';
+
 -- Periods whose confirmation did not come within 6 h of their start stop at what is included, and are found.
 CREATE FUNCTION weir.stop_unconfirmed(p_now timestamptz, p_most integer) RETURNS bigint
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
@@ -114,12 +116,12 @@ DECLARE
     v_count bigint := 0;
 BEGIN
     FOR r IN
-        SELECT DISTINCT p.id, p.account_id FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id
+        SELECT p.id, p.account_id FROM weir.periods p
         WHERE p.state = 'open' AND NOT p.confirmed AND p.source = 'subscription' AND p.starts < p_now - interval '6 hours'
-          AND k.billability = 'awaiting' ORDER BY p.id LIMIT p_most
+          AND EXISTS (SELECT FROM weir.keys k WHERE k.period_id = p.id AND k.billability = 'awaiting') ORDER BY p.account_id, p.id LIMIT p_most
     LOOP
         PERFORM weir.fold_account(r.account_id);
-        PERFORM FROM weir.accounts a WHERE a.id = r.account_id FOR UPDATE;
+        PERFORM FROM weir.accounts a WHERE a.id = r.account_id FOR NO KEY UPDATE;
         UPDATE weir.keys k SET billability = 'no' WHERE k.period_id = r.id AND k.billability = 'awaiting';
         SELECT array_agg(k.key) INTO v_keys FROM weir.keys k WHERE k.period_id = r.id;
         PERFORM weir.reset_ceilings(v_keys);
