@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/weirhq/weir/usage"
 )
 
@@ -59,5 +61,21 @@ func (s *stack) compare(ctx context.Context, out io.Writer, t *traffic) (wrong i
 		}
 		fmt.Fprintf(out, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %s |\n", a.id, admitted, unsure, used, free, over, invoiced, pending, late, forgiven, not, atStripe, mark)
 	}
-	return wrong, nil
+	return wrong, s.overshoots(ctx, out)
+}
+
+// overshoots prints what came of the exceptions to the cap, by cause: it names the culprit where an account disagrees.
+func (s *stack) overshoots(ctx context.Context, out io.Writer) error {
+	rows, err := s.db.Query(ctx, `SELECT a.account, o.cause, count(*), sum(o.units)::bigint FROM weir.overshoots o JOIN weir.keys k ON k.key = o.key
+		JOIN weir.periods p ON p.id = k.period_id JOIN weir.accounts a ON a.id = p.account_id GROUP BY 1, 2 ORDER BY 1, 2`)
+	if err != nil {
+		return err
+	}
+	var account, cause string
+	var times, units int64
+	_, err = pgx.ForEachRow(rows, []any{&account, &cause, &times, &units}, func() error {
+		fmt.Fprintf(out, "Beyond leases: %s, %s: %d times, %d units\n", account, cause, times, units)
+		return nil
+	})
+	return err
 }
