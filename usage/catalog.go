@@ -37,9 +37,10 @@ func LatestCatalog(ctx context.Context, db DB) (Published, error) {
 	return p, nil
 }
 
-// Publish makes a plan file the next catalog, unless it is the latest one already. Terms of periods that have begun
-// stay as they are; those that have not begun get the new ones, in short transactions: a publication that was broken
-// off is completed by the next one of the same file. It returns the number that counts afterwards.
+// Publish makes a plan file the next catalog, unless it is the latest one already, and tells the nodes. Terms of periods
+// that have begun stay as they are; those that have not begun get the new ones, in short transactions, and the nodes are
+// told again: a publication that was broken off anywhere is completed by the next one of the same file. It returns the
+// number that counts afterwards.
 func Publish(ctx context.Context, db DB, c *plans.Catalog, by string, now time.Time) (number int64, changed bool, err error) {
 	body, err := json.Marshal(c)
 	if err != nil {
@@ -68,7 +69,11 @@ func Publish(ctx context.Context, db DB, c *plans.Catalog, by string, now time.T
 		if err != nil {
 			return err
 		}
-		return insertTerms(ctx, tx, number, c)
+		if err := insertTerms(ctx, tx, number, c); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "SELECT weir.touch(NULL)")
+		return err
 	})
 	if err != nil {
 		return 0, false, wrap("publish plans", err)
@@ -77,9 +82,9 @@ func Publish(ctx context.Context, db DB, c *plans.Catalog, by string, now time.T
 	if err != nil {
 		return number, changed, wrap("publish plans", err)
 	}
-	if changed || renewed > 0 {
-		_, err = db.Exec(ctx, "SELECT weir.touch(NULL)")
-	}
+	// Whoever ends a publication that another began doesn't know what that one had renewed.
+	_, err = db.Exec(ctx, `WITH told AS (UPDATE weir.catalogs SET told = true WHERE number = $1 AND (NOT told OR $2) RETURNING number)
+		SELECT weir.touch(NULL) FROM told WHERE $2 OR $3`, number, renewed > 0, !changed)
 	return number, changed, wrap("publish plans", err)
 }
 

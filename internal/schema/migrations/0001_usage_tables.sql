@@ -42,7 +42,8 @@ CREATE TABLE weir.catalogs (
     body         jsonb NOT NULL,
     default_plan text NOT NULL,
     published_at timestamptz NOT NULL,
-    published_by text NOT NULL
+    published_by text NOT NULL,
+    told         boolean NOT NULL DEFAULT false -- every period that had not begun has these terms, and the nodes were told
 );
 
 -- Features keep their id over all catalogs, so that a key never changes its meaning.
