@@ -2,6 +2,8 @@ package enforcer
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/usage"
@@ -15,8 +17,13 @@ func (e *Enforcer) changesSoon() {
 	}
 }
 
+// firstChangePause is how long the changer rests after a failure; each further one doubles it, up to the distance of two
+// heartbeats. Who is asked again at once by what has failed would ask without a pause.
+const firstChangePause = 20 * time.Millisecond
+
 // changer applies plan, period, override and catalog changes.
 func (e *Enforcer) changer() {
+	pause := firstChangePause
 	for {
 		select {
 		case <-e.life.Done():
@@ -28,10 +35,17 @@ func (e *Enforcer) changer() {
 		cancel()
 		if err != nil {
 			if e.life.Err() == nil && e.warnAway() {
-				e.cfg.Logger.Warn("weir: changes can't be read now; the heartbeat tries again", "error", err)
+				e.cfg.Logger.Warn("weir: changes can't be read now; the enforcer tries again", "error", err)
 			}
+			select {
+			case <-e.life.Done():
+				return
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, heartbeatEvery)
 			continue
 		}
+		pause = firstChangePause
 		e.kick() // the mark has moved
 	}
 }
@@ -51,7 +65,7 @@ func (e *Enforcer) applyChanges(ctx context.Context) (err error) {
 	touched := e.takeBehind()
 	defer func() {
 		if err != nil {
-			e.readAgain(touched...)
+			e.readAgain(slices.Collect(maps.Keys(touched))...)
 		}
 	}()
 	if ids == nil || e.stale.Swap(false) {
@@ -60,7 +74,7 @@ func (e *Enforcer) applyChanges(ctx context.Context) (err error) {
 			return err
 		}
 		e.accounts.Range(func(_ string, a *account) bool {
-			touched = append(touched, a)
+			touched[a] = true
 			return true
 		})
 	} else {
@@ -71,18 +85,16 @@ func (e *Enforcer) applyChanges(ctx context.Context) (err error) {
 		e.accounts.Range(func(_ string, a *account) bool {
 			a.mu.Lock()
 			if of[a.id] {
-				touched = append(touched, a)
+				touched[a] = true
 			}
 			a.mu.Unlock()
 			return true
 		})
 	}
-	for rest := touched; len(rest) > 0; {
-		n := min(len(rest), loadBatch)
-		if err := e.reload(ctx, rest[:n]); err != nil {
+	for some := range slices.Chunk(slices.Collect(maps.Keys(touched)), loadBatch) {
+		if err := e.reload(ctx, some); err != nil {
 			return err
 		}
-		rest = rest[n:]
 	}
 	for {
 		was := e.applied.Load()
@@ -109,7 +121,9 @@ func (e *Enforcer) readAgain(accounts ...*account) {
 		return
 	}
 	e.behindMu.Lock()
-	e.behind = append(e.behind, accounts...)
+	for _, a := range accounts {
+		e.behind[a] = true
+	}
 	e.behindMu.Unlock()
 	e.changesSoon()
 }
@@ -133,11 +147,11 @@ func (e *Enforcer) isRead(a *account) bool {
 	return a.loading != nil || e.reading[a]
 }
 
-func (e *Enforcer) takeBehind() []*account {
+func (e *Enforcer) takeBehind() map[*account]bool {
 	e.behindMu.Lock()
 	defer e.behindMu.Unlock()
 	all := e.behind
-	e.behind = nil
+	e.behind = make(map[*account]bool)
 	return all
 }
 

@@ -61,7 +61,7 @@ type Enforcer struct {
 
 	seen     atomic.Int64 // the change number that is being applied, or was
 	behindMu sync.Mutex
-	behind   []*account        // loaded under an older number than seen: the changer reads them again
+	behind   map[*account]bool // loaded under an older number than seen: the changer reads them again
 	reading  map[*account]bool // the changer reads them at the moment
 
 	dirty   atomic.Pointer[counter]
@@ -124,7 +124,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Enforcer, error) {
 		extends:  make(chan *counter, 1024),
 		idle:     make(chan struct{}, 1),
 		flushing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		warned:   make(chan struct{}, 1),
+		warned: make(chan struct{}, 1), behind: make(map[*account]bool),
 		cellRule: usualCells,
 	}
 	e.exchanges, e.contacts = &exchanges{e: e}, &contacts{e: e}
