@@ -1,9 +1,10 @@
 package enforcer
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirhq/weir/internal/clock"
 )
 
 // Clock tells business time. Config.Clock replaces the database's clock in tests and simulations; it is then read at
@@ -13,58 +14,52 @@ type Clock interface{ Now() time.Time }
 // coarse holds the instants that hot paths compare with: words that a ticker moves, since reading a clock costs as
 // much as ten counters.
 type coarse struct {
-	business atomic.Int64 // unix nanoseconds
-	mono     atomic.Int64 // nanoseconds since the start of the process's enforcer
-	custom   Clock        // nil: the database's clock
-	start    time.Time
-
-	mu     sync.Mutex
-	offset time.Duration // of business time to this machine's clock
+	business atomic.Int64         // unix nanoseconds
+	mono     atomic.Int64         // nanoseconds since the start of the process's enforcer, also while the machine was suspended
+	custom   Clock                // nil: the database's clock
+	elapsed  func() time.Duration // what mono is a reading of
+	database clock.Followed
 }
 
 // tickEvery is how far a coarse word may lag.
 const tickEvery = time.Millisecond
 
 func newCoarse(custom Clock) *coarse {
-	c := &coarse{custom: custom, start: time.Now()}
+	c := &coarse{custom: custom, elapsed: clock.Elapsed()}
+	c.database.Set(time.Now(), c.elapsed())
 	c.tick()
 	return c
 }
 
-// tick moves the words. Business time never steps back: a period that was sealed stays sealed.
+// tick moves the words.
 func (c *coarse) tick() {
-	c.mono.Store(int64(time.Since(c.start)))
-	var now int64
+	now := c.elapsed()
+	c.mono.Store(int64(now))
 	if c.custom != nil {
-		now = c.custom.Now().UnixNano()
+		c.reach(c.custom.Now().UnixNano())
 	} else {
-		c.mu.Lock()
-		now = time.Now().Add(c.offset).UnixNano()
-		c.mu.Unlock()
-	}
-	for {
-		was := c.business.Load()
-		if now <= was || c.business.CompareAndSwap(was, now) {
-			return
-		}
+		c.reach(c.database.At(now))
 	}
 }
 
-// learn sets the offset from the database's business time, read between two instants of this machine.
-func (c *coarse) learn(at time.Time, sent, received time.Time) {
-	if c.custom != nil || at.IsZero() {
-		return
+// reach moves business time, which never steps back: a period that was sealed stays sealed.
+func (c *coarse) reach(now int64) {
+	for was := c.business.Load(); now > was && !c.business.CompareAndSwap(was, now); was = c.business.Load() {
 	}
-	middle := sent.Add(received.Sub(sent) / 2)
-	c.mu.Lock()
-	c.offset = at.Sub(middle.Round(0))
-	c.mu.Unlock()
-	c.tick()
+}
+
+// learn takes the database's business time, read between two moments of what has elapsed here.
+func (c *coarse) learn(at time.Time, sent, received time.Duration) {
+	if c.custom == nil && !at.IsZero() {
+		c.database.Learn(at, sent, received)
+		c.tick()
+	}
 }
 
 // begin sets business time, back too where this machine's clock is ahead of the database's: nothing is decided yet.
-func (c *coarse) begin(at time.Time, sent, received time.Time) {
+func (c *coarse) begin(at time.Time, sent, received time.Duration) {
 	if c.custom == nil {
+		c.database.Set(at, received)
 		c.business.Store(at.UnixNano())
 		c.learn(at, sent, received)
 	}
@@ -73,7 +68,7 @@ func (c *coarse) begin(at time.Time, sent, received time.Time) {
 // now is business time. With a custom clock it is exact, else at most tickEvery old.
 func (c *coarse) now() int64 {
 	if c.custom != nil {
-		c.tick()
+		c.reach(c.custom.Now().UnixNano())
 	}
 	return c.business.Load()
 }

@@ -188,12 +188,12 @@ func (e *Enforcer) begin(ctx context.Context) error {
 		return err
 	}
 	e.installation, e.leaseTime = inst.ID, inst.LeaseTime
-	asked := time.Now()
+	asked := e.clock.elapsed()
 	now, err := usage.Now(ctx, e.db)
 	if err != nil {
 		return err
 	}
-	e.clock.begin(now, asked, time.Now())
+	e.clock.begin(now, asked, e.clock.elapsed())
 	if err := e.firstCatalog(ctx); err != nil {
 		return err
 	}
@@ -209,18 +209,17 @@ func (e *Enforcer) begin(ctx context.Context) error {
 	if e.cfg.Clock != nil {
 		at = e.clock.time()
 	}
-	e.clock.tick()
-	sent, mono := time.Now(), e.clock.mono.Load()
+	sent := e.clock.elapsed()
 	n, err := usage.Register(ctx, e.db, e.cfg.Name, e.cfg.Version, at)
 	if err != nil {
 		return err
 	}
-	e.clock.learn(n.Clock, sent, time.Now())
+	e.clock.learn(n.Clock, sent, e.clock.elapsed())
 	e.node, e.nodeText = n.ID, strconv.FormatInt(n.ID, 10)
 	e.applied.Store(n.Change)
 	e.sealed = n.Clock.UnixNano()
 	e.nodes.Store(1)
-	e.lastBeat.Store(mono)
+	e.lastBeat.Store(int64(sent))
 	e.noteAnswer()
 	if err = e.readCatalog(ctx); err == nil { // one that was published meanwhile is older than n.Change
 		err = e.openJournal(inst)

@@ -69,7 +69,7 @@ func (e *Enforcer) flush(ctx context.Context) error {
 	held := e.heldOver() // before the counts: what was settled since is in them
 	changed := e.collect()
 	slices.SortFunc(changed, func(a, b *counter) int { return cmp.Compare(a.key(), b.key()) }) // costs the database least
-	sent, mono := time.Now(), e.clock.mono.Load()
+	sent := e.clock.elapsed()
 	b := usage.Batch{Node: e.node, At: e.clock.time(), Sealed: time.Unix(0, sealed).UTC(), Applied: applied}
 	for _, c := range changed {
 		b.Keys = append(b.Keys, c.key())
@@ -85,7 +85,7 @@ func (e *Enforcer) flush(ctx context.Context) error {
 		e.noteAway(err)
 		return err
 	}
-	e.acknowledge(a, changed, b.Upto, sent, mono)
+	e.acknowledge(a, changed, b.Upto, sent)
 	return nil
 }
 
@@ -119,9 +119,9 @@ func (c *counter) stored(total, mono int64) {
 	c.acked, c.usedAt = max(c.acked, total), mono
 }
 
-func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []int64, sent time.Time, mono int64) {
-	e.clock.learn(a.Clock, sent, time.Now())
-	e.lastBeat.Store(mono)
+func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []int64, sent time.Duration) {
+	e.clock.learn(a.Clock, sent, e.clock.elapsed())
+	e.lastBeat.Store(int64(sent))
 	e.nodes.Store(a.Nodes)
 	e.rates.limiter.SetNodes(int(a.Nodes))
 	e.rates.limiter.Sweep(e.clock.rateTime())
@@ -129,7 +129,7 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 	e.fenced.Store(!a.Live || e.rejoining.Load())
 	e.awayFlag.Store(false)
 	for i, c := range changed {
-		c.stored(upto[i], mono)
+		c.stored(upto[i], int64(sent))
 	}
 	for _, f := range a.Figures {
 		if c, ok := e.byKey.load(f.Key); ok {

@@ -14,47 +14,39 @@ import (
 // Clock tells business time. Now is safe for concurrent use.
 type Clock interface{ Now() time.Time }
 
-// Database follows the database's clock: this machine's, moved by an offset that Sync measures. Before the first Sync
-// it is this machine's. Safe for concurrent use.
+// Database follows the database's clock as Sync reads it. Before the first Sync it is this machine's. Safe for concurrent
+// use.
 type Database struct {
-	read func(context.Context) (time.Time, error)
-
-	mu     sync.RWMutex
-	offset time.Duration
-	synced time.Time
+	read  func(context.Context) (time.Time, error)
+	start time.Time
+	clock Followed
 }
 
-// syncEvery is how often Run measures the offset.
+// syncEvery is how often Run reads the database's clock.
 const syncEvery = time.Second
 
-// NewDatabase returns a clock that measures its offset by read, which asks the database for its business time.
+// NewDatabase returns a clock that is read by read, which asks the database for its business time.
 func NewDatabase(read func(context.Context) (time.Time, error)) *Database {
-	return &Database{read: read}
+	d := &Database{read: read, start: time.Now()}
+	d.clock.Set(d.start, 0)
+	return d
 }
 
 // Now is business time, in UTC.
-func (d *Database) Now() time.Time {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return time.Now().Add(d.offset).UTC()
-}
+func (d *Database) Now() time.Time { return time.Unix(0, d.clock.At(time.Since(d.start))).UTC() }
 
-// Sync measures the offset once.
+// Sync reads the database's clock once.
 func (d *Database) Sync(ctx context.Context) error {
-	sent := time.Now()
+	sent := time.Since(d.start)
 	at, err := d.read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the database's clock: %w", err)
 	}
-	received := time.Now()
-	middle := sent.Add(received.Sub(sent) / 2)
-	d.mu.Lock()
-	d.offset, d.synced = at.Sub(middle.Round(0)), received
-	d.mu.Unlock()
+	d.clock.Learn(at, sent, time.Since(d.start))
 	return nil
 }
 
-// Run measures the offset every second until ctx ends. A database that does not answer leaves the last offset.
+// Run reads the database's clock every second until ctx ends. While the database does not answer the clock goes on.
 func (d *Database) Run(ctx context.Context) {
 	t := time.NewTicker(syncEvery)
 	defer t.Stop()
@@ -68,13 +60,6 @@ func (d *Database) Run(ctx context.Context) {
 		_ = d.Sync(once) // readiness is told by who needs the database, not by its clock
 		cancel()
 	}
-}
-
-// Offset is the last measured distance of the database's clock from this machine's, and when it was measured.
-func (d *Database) Offset() (offset time.Duration, measured time.Time) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.offset, d.synced
 }
 
 // Simulated is a clock for demos and tests. It goes on like a wall clock and can be set. Safe for concurrent use.

@@ -1,0 +1,11 @@
+package clock
+
+import "time"
+
+// Elapsed returns a clock that tells for how long it runs: it never steps, whatever is done to this machine's time of day,
+// and on Linux and macOS it runs on while the machine is suspended. Go's own monotonic clock stands still then. It is
+// safe for concurrent use.
+func Elapsed() func() time.Duration {
+	start, boot := time.Now(), sinceBoot()
+	return func() time.Duration { return max(time.Since(start), sinceBoot()-boot) }
+}
