@@ -137,11 +137,13 @@ func TestTheJobsEndWhenTheAdminCantStart(t *testing.T) {
 	c := &call{globals: all.globals, ctx: t.Context(), env: p.getenv, out: io.Discard, errs: io.Discard, logger: slog.New(slog.DiscardHandler)}
 	catalog, err := all.Serve.load(c)
 	require.NoError(t, err)
-	o, err := all.Serve.start(t.Context(), c, catalog)
+	front, err := newEntrance(c, func() { require.Fail(t, "it can't stay") })
+	require.NoError(t, err)
+	once, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	o, err := all.Serve.try(once, c, catalog)
 	require.NoError(t, err)
 	t.Cleanup(o.pool.Close)
-	front, err := newEntrance(c)
-	require.NoError(t, err)
 
 	broken := errors.New("the counts can't be read")
 	o.console.counts = func(context.Context) error { return broken }

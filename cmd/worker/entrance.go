@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,20 +18,24 @@ import (
 
 const (
 	startTime    = 40 * time.Second // for one try; a migration has no limit
+	patience     = 2 * time.Second  // then who waits is told where calls are answered, whatever becomes of the first try
 	firstPause   = 250 * time.Millisecond
 	longestPause = 5 * time.Second
 )
 
 // entrance answers from the first moment on: for itself while the worker starts, by the worker's routes afterwards.
 type entrance struct {
+	announce func() // says where calls are answered, once
 	starting http.Handler
 	ready    atomic.Pointer[http.Handler]
 }
 
 var errStarting = errors.New("the worker starts")
 
-// newEntrance makes an entrance of a worker that starts: it is alive, it is not ready, and says why.
-func newEntrance(c *call) (*entrance, error) {
+// newEntrance makes an entrance of a worker that starts: it is alive, it is not ready, and says why. announce is called
+// once, unless the first try to start ends in an error that no waiting mends: a process that is about to end says nothing
+// else.
+func newEntrance(c *call, announce func()) (*entrance, error) {
 	page, err := metrics.NewHTTP(metrics.New(func(context.Context) (metrics.State, error) { return metrics.State{}, errStarting }, c.logger))
 	if err != nil {
 		return nil, err
@@ -45,11 +50,14 @@ func newEntrance(c *call) (*entrance, error) {
 		w.Header().Set("Retry-After", "1")
 		problem.New(http.StatusServiceUnavailable, problem.Internal, "Unavailable", "The worker starts. Try again.").Write(w)
 	})
-	return &entrance{starting: mux}, nil
+	return &entrance{announce: sync.OnceFunc(announce), starting: mux}, nil
 }
 
 // open passes calls to the worker's routes from now on.
-func (e *entrance) open(routes http.Handler) { e.ready.Store(&routes) }
+func (e *entrance) open(routes http.Handler) {
+	e.ready.Store(&routes)
+	e.announce()
+}
 
 // ServeHTTP answers a call.
 func (e *entrance) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +83,8 @@ func (a readiness) write(w http.ResponseWriter) {
 
 // start makes the worker and starts its jobs, again and again while the database is away. What no waiting mends is an
 // error, and so is the end of ctx.
-func (s *serveCmd) start(ctx context.Context, c *call, catalog *plans.Catalog) (*office, error) {
+func (s *serveCmd) start(ctx context.Context, c *call, catalog *plans.Catalog, front *entrance) (*office, error) {
+	defer time.AfterFunc(patience, front.announce).Stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		o, err := s.try(ctx, c, catalog)
 		switch {
@@ -86,6 +95,7 @@ func (s *serveCmd) start(ctx context.Context, c *call, catalog *plans.Catalog) (
 		case !settings.Away(err):
 			return nil, settings.Mend(err)
 		}
+		front.announce()
 		c.logger.Warn("the database is away; the worker tries again by itself", "error", err, "again_in", pause)
 		select {
 		case <-ctx.Done():

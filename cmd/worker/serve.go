@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -154,7 +155,14 @@ func (s *serveCmd) serve(c *call, catalog *plans.Catalog) error {
 	if err != nil {
 		return usageError{err}
 	}
-	front, err := newEntrance(c)
+	front, err := newEntrance(c, func() {
+		where := settings.Where(l)
+		said := fmt.Sprintf("worker: serving on %s\n", where)
+		if s.token != "" && strings.HasPrefix(where, "http") {
+			said += fmt.Sprintf("worker: the operators' pages are at %s/admin/\n", where)
+		}
+		_, _ = io.WriteString(c.out, said)
+	})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -174,7 +182,7 @@ func (s *serveCmd) serve(c *call, catalog *plans.Catalog) error {
 	})
 	closeDatabase := func() {}
 	g.Add(func() error {
-		o, err := s.start(working, c, catalog)
+		o, err := s.start(working, c, catalog, front)
 		if err != nil {
 			return err
 		}
@@ -182,11 +190,6 @@ func (s *serveCmd) serve(c *call, catalog *plans.Catalog) error {
 		server.RegisterOnShutdown(o.pages.Close)
 		return o.work(working, front, s.StopTimeout)
 	}, func(error) { stopWorking() })
-	where := settings.Where(l)
-	_, _ = fmt.Fprintf(c.out, "worker: serving on %s\n", where)
-	if s.token != "" && strings.HasPrefix(where, "http") {
-		_, _ = fmt.Fprintf(c.out, "worker: the operators' pages are at %s/admin/\n", where)
-	}
 	err = g.Run()
 	closeDatabase()
 	if c.ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {

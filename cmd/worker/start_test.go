@@ -172,8 +172,9 @@ func TestAStopBeforeTheStartEndsTheWorker(t *testing.T) {
 func TestWhatNoWaitingMendsEndsTheWorker(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	_, err := p.fails(exitFailed, "serve", "--no-stripe", "--addr", "127.0.0.1:0")
+	out, err := p.fails(exitFailed, "serve", "--no-stripe", "--addr", "127.0.0.1:0")
 	require.ErrorContains(t, err, "worker migrate")
+	require.Empty(t, out, "a worker that can't stay serves nowhere")
 	u, err := url.Parse(p.env["DATABASE_URL"])
 	require.NoError(t, err)
 	u.Path = "/weir_no_such_database"
