@@ -129,6 +129,10 @@ func (k *checker) features() {
 		k.name(path, "feature", f.Name)
 		k.displayName(path, f.Name, f.DisplayName)
 		k.label(join(path, "unit"), f.Unit)
+		k.label(join(path, "units"), f.Units)
+		if f.Units != "" && f.Unit == "" {
+			k.report(join(path, "units"), "is set, but unit is not", "write unit too: what one of them is called")
+		}
 		if f.Meter == "" {
 			continue
 		}
@@ -186,9 +190,26 @@ func (k *checker) label(path, s string) {
 	switch {
 	case utf8.RuneCountInString(s) > maxLabelRunes:
 		k.report(path, fmt.Sprintf("%s has more than %d characters", quote(s), maxLabelRunes), "shorten it")
-	case strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }):
+	case !shows(s):
 		k.report(path, quote(s)+" has a character that cannot be shown", "delete it")
 	}
+}
+
+// shows reports whether every character of a text is one that people see. Between letters and their marks the two
+// joiners are too: Persian and the scripts of India are spelled with them
+// (https://www.unicode.org/versions/latest/core-spec/chapter-23/, "Cursive Connection and Ligatures").
+func shows(s string) bool {
+	const joiner, nonJoiner = '\u200d', '\u200c'
+	letter := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsMark(r) }
+	text := []rune(s)
+	for i, r := range text {
+		switch {
+		case unicode.IsGraphic(r):
+		case r != joiner && r != nonJoiner, i == 0, i == len(text)-1, !letter(text[i-1]), !letter(text[i+1]):
+			return false
+		}
+	}
+	return true
 }
 
 func (k *checker) url(path, s string) {

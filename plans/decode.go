@@ -20,7 +20,7 @@ func (d *decoder) catalog(in jsonCatalog) *Catalog {
 	}
 	for _, name := range byPosition(in.Features, func(f jsonFeature) int { return f.Position }) {
 		f := in.Features[name]
-		c.features = append(c.features, Feature{Name: name, Meter: f.Meter, DisplayName: f.DisplayName, Unit: f.Unit})
+		c.features = append(c.features, Feature{Name: name, Meter: f.Meter, DisplayName: f.DisplayName, Unit: f.Unit, Units: f.Units})
 	}
 	for _, name := range byPosition(in.Plans, func(p jsonPlan) int { return p.Position }) {
 		c.plans = append(c.plans, d.plan(in.Currency, name, in.Plans[name]))

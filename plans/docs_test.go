@@ -37,7 +37,7 @@ func TestTheExampleOfTheDocsMeansWhatTheDocsSay(t *testing.T) {
 	require.Equal(t, "https://example.com/upgrade", c.UpgradeURL())
 
 	events, _ := c.Feature("events")
-	require.Equal(t, plans.Feature{Name: "events", Meter: "weir_events_overage", DisplayName: "Events", Unit: "event"}, events)
+	require.Equal(t, plans.Feature{Name: "events", Meter: "weir_events_overage", DisplayName: "Events", Unit: "event", Units: "events"}, events)
 
 	free := c.DefaultPlan()
 	require.Equal(t, "https://example.com/upgrade", free.UpgradeURL)

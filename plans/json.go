@@ -27,6 +27,7 @@ type jsonFeature struct {
 	Meter       string `json:"meter"`
 	DisplayName string `json:"display_name"`
 	Unit        string `json:"unit"`
+	Units       string `json:"units,omitempty"` // left out where there is none: files without it keep their hash
 }
 
 type jsonRate struct {
@@ -87,7 +88,7 @@ func (c *Catalog) encode() ([]byte, error) {
 		out.Anonymous = encodeRate(c.anonymous)
 	}
 	for i, f := range c.features {
-		out.Features[f.Name] = jsonFeature{Position: i, Meter: f.Meter, DisplayName: f.DisplayName, Unit: f.Unit}
+		out.Features[f.Name] = jsonFeature{Position: i, Meter: f.Meter, DisplayName: f.DisplayName, Unit: f.Unit, Units: f.Units}
 	}
 	for i, p := range c.plans {
 		out.Plans[p.Name] = encodePlan(i, p)

@@ -131,6 +131,7 @@ type Feature struct {
 	Meter       string // event_name of its Stripe meter; empty when overage is never billed
 	DisplayName string // for people; the name when the file gives none
 	Unit        string // what one unit is called: "event"; empty when the file gives none
+	Units       string // what several are called: "events"; empty when the file gives none, and they follow from Unit
 }
 
 // Rate is a limit of calls per window. Per node it is shared by the live nodes unless Each.

@@ -143,6 +143,7 @@ func (r *reader) feature(path string, f field) Feature {
 		{"meter", func(path string, n *node) { out.Meter = r.required(path, n, "the event_name of a Stripe meter") }},
 		{"display_name", func(path string, n *node) { out.DisplayName = r.required(path, n, "a name for people") }},
 		{"unit", func(path string, n *node) { out.Unit = r.required(path, n, "what one unit is called") }},
+		{"units", func(path string, n *node) { out.Units = r.required(path, n, "what several units are called") }},
 	})
 	return out
 }

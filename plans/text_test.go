@@ -114,3 +114,63 @@ func TestOneMistakeGivesOneError(t *testing.T) {
 		require.Len(t, all.Problems, 1, "%s\n%s", text, err)
 	}
 }
+
+// Persian and the scripts of India can't be spelled without the two joiners; nothing else that cannot be seen is let in.
+func TestNamesForPeopleMayJoinLetters(t *testing.T) {
+	t.Parallel()
+	names := func(s string) string {
+		return file("", fmt.Sprintf("  calls: {display_name: %q, unit: %q, units: %q}", s, s, s), fmt.Sprintf("    display_name: %q", s))
+	}
+	for _, s := range []string{
+		"می\u200cخواهم",          // Persian: the one that keeps letters apart
+		"ක්\u200dරියා",           // Sinhala: after a virama, which is a mark
+		"র\u200d্যাম",            // Bengali: before one
+		"নথি ক্\u200dষ যোগ",      // in the middle of a text
+		"خدمات ابری\u200cِ ویژه", // beside a vowel sign
+	} {
+		c := parse(t, names(s))
+		require.Equal(t, s, c.DefaultPlan().DisplayName)
+		f, _ := c.Feature("calls")
+		require.Equal(t, [3]string{s, s, s}, [3]string{f.DisplayName, f.Unit, f.Units})
+	}
+	for _, s := range []string{
+		"\u200cمی", "می\u200c", "\u200d", "می \u200cخواهم", "می\u200c خواهم", "می\u200c\u200cخواهم", "a\u200d1", "1\u200c2", "\U0001F469\u200d\U0001F4BB",
+		"a\u200bb", "a\u200eb", "a\u200fb", "a\u202eb", "a\u2066b", "a\u2060b", "a\ufeffb", "a\u00adb", "a\u061cb",
+	} {
+		_, err := plans.Parse([]byte(names(s)))
+		var all *plans.Errors
+		require.ErrorAs(t, err, &all, "%+q", s)
+		require.Len(t, all.Problems, 4, "%+q", s)
+		require.ErrorContains(t, err, "has a character that cannot be shown")
+	}
+	for _, text := range []string{"  \"می\u200cخواهم\": {}", "  \"a\u200cb\": {}"} {
+		_, err := plans.Parse([]byte(file("", text, "")))
+		require.ErrorContains(t, err, "is not a feature name")
+	}
+}
+
+func TestUnitsGoWithUnit(t *testing.T) {
+	t.Parallel()
+	c := parse(t, file("", "  pages: {unit: index, units: indices}", ""))
+	f, _ := c.Feature("pages")
+	require.Equal(t, "indices", f.Units)
+	body, err := c.MarshalJSON()
+	require.NoError(t, err)
+	back, err := plans.Decode(body)
+	require.NoError(t, err)
+	require.Equal(t, c.Hash(), back.Hash())
+	f, _ = back.Feature("pages")
+	require.Equal(t, "indices", f.Units)
+	// What is published without them stays what it was.
+	body, err = parse(t, file("", "  pages: {unit: index}", "")).MarshalJSON()
+	require.NoError(t, err)
+	require.NotContains(t, string(body), "units\":")
+
+	for text, message := range map[string]string{
+		"{units: indices}": "units: is set, but unit is not; write unit too", `{unit: index, units: ""}`: "units: is empty",
+		"{unit: index, units: [a]}": "units: is a list",
+	} {
+		_, err := plans.Parse([]byte(file("", "  pages: "+text, "")))
+		require.ErrorContains(t, err, message)
+	}
+}

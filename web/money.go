@@ -105,14 +105,12 @@ func (c currency) capUnits(amount, unitAmount decimal.Decimal) int64 {
 	return q.IntPart()
 }
 
-// unit is what one of a feature is called.
+// unit is what one of a feature is called, and several.
 type unit struct{ one, many string }
 
 func unitOf(f plans.Feature) unit {
-	if f.Unit == "" {
-		return unit{"unit", "units"}
-	}
-	return unit{f.Unit, f.Unit + "s"}
+	one, many := wording.Unit(f.Unit, f.Units)
+	return unit{one, many}
 }
 
 // of is a count with its unit: 1 event, 2,000 events.

@@ -1,7 +1,10 @@
-// Package wording writes numbers as people read them.
+// Package wording writes numbers, and what they count, as people read them.
 package wording
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Count writes a number in groups of three: 1,234,567. A negative one has a minus sign, not a hyphen.
 func Count(n int64) string {
@@ -26,4 +29,30 @@ func Of(n int64, one, many string) string {
 		return "1 " + one
 	}
 	return Count(n) + " " + many
+}
+
+// Unit names one of what is counted and several: as they are given, several by the rule of English where they are not,
+// and units where nothing is.
+func Unit(one, many string) (string, string) {
+	switch {
+	case one == "":
+		return "unit", "units"
+	case many == "":
+		return one, plural(one)
+	}
+	return one, many
+}
+
+// plural is the plural of a regular English noun: events, queries, batches.
+func plural(one string) string {
+	lower := strings.ToLower(one)
+	stem, y := strings.CutSuffix(lower, "y")
+	last := stem[max(0, len(stem)-1):]
+	switch {
+	case y && last >= "a" && last <= "z" && !strings.Contains("aeiou", last):
+		return one[:len(one)-1] + "ies"
+	case strings.HasSuffix(lower, "s"), strings.HasSuffix(lower, "x"), strings.HasSuffix(lower, "z"), strings.HasSuffix(lower, "ch"), strings.HasSuffix(lower, "sh"):
+		return one + "es"
+	}
+	return one + "s"
 }

@@ -38,3 +38,20 @@ func TestOfSaysOneOfOne(t *testing.T) {
 	require.Equal(t, "0 events", wording.Of(0, "event", "events"))
 	require.Equal(t, "2,000 events", wording.Of(2000, "event", "events"))
 }
+
+func TestUnitNamesOneAndSeveral(t *testing.T) {
+	t.Parallel()
+	for one, many := range map[string]string{
+		"event": "events", "query": "queries", "API query": "API queries", "day": "days", "key": "keys", "y": "ys", "7y": "7ys",
+		"batch": "batches", "search": "searches", "push": "pushes", "bus": "buses", "class": "classes", "box": "boxes", "waltz": "waltzes",
+		"image": "images", "é": "és", "fluxéy": "fluxéys",
+	} {
+		gotOne, gotMany := wording.Unit(one, "")
+		require.Equal(t, one, gotOne)
+		require.Equal(t, many, gotMany)
+	}
+	for _, c := range [][4]string{{"", "", "unit", "units"}, {"index", "indices", "index", "indices"}, {"درخواست", "درخواست\u200cها", "درخواست", "درخواست\u200cها"}} {
+		one, many := wording.Unit(c[0], c[1])
+		require.Equal(t, c[2:], []string{one, many})
+	}
+}
