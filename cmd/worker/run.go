@@ -134,10 +134,10 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if wrong != nil {
 		return usageError{wrong}
 	}
-	return parsed.Run(&call{
+	return mendStripe(parsed.Run(&call{
 		globals: c.globals, ctx: ctx, args: args, env: env, out: stdout, errs: stderr,
 		logger: settings.Logger(stderr, c.LogFormat, c.LogLevel),
-	})
+	}))
 }
 
 // leastConns is how many connections the jobs and pages of a worker may have where the URL says nothing: a machine's
