@@ -2,11 +2,13 @@ package enforcer
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -112,4 +114,64 @@ func TestAReapedNodeThatIsStoppedIsDoneWith(t *testing.T) {
 	var used, granted int64
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT sum(used)::bigint, sum(granted)::bigint FROM weir.totals JOIN weir.quotas USING (key)").Scan(&used, &granted))
 	require.Equal(t, []int64{10, 10}, []int64{used, granted})
+}
+
+// A worker ends the reaping while the node that stops looks at its own state.
+func TestANodeThatIsReapedWhileItIsStoppedIsDoneWith(t *testing.T) {
+	t.Parallel()
+	e, hook := startHooked(t, "weir.move_node(")
+	e.flushing <- struct{}{} // it hears nothing
+	defer func() { <-e.flushing }()
+	_, err := e.Consume(t.Context(), "acme", "events", 10)
+	require.NoError(t, err)
+	nodes, err := usage.Nodes(t.Context(), e.pool)
+	require.NoError(t, err)
+	_, err = e.pool.Exec(t.Context(), "SELECT weir.move_node($1, '{live}', 'reaping', $2)", e.node, nodes[0].Heartbeat)
+	require.NoError(t, err)
+	reaped := func() {
+		taken, err := usage.Reap(context.Background(), e.pool, e.node, nodes[0].Heartbeat)
+		require.NoError(t, err)
+		require.True(t, taken)
+	}
+	second := func() { hook.run.Store(&reaped) } // it was not live; is it reaped?
+	hook.run.Store(&second)
+	require.NoError(t, e.Stop(t.Context()))
+	state, err := usage.NodeState(t.Context(), e.pool, e.node)
+	require.NoError(t, err)
+	require.Equal(t, "stopped", state)
+}
+
+// A period begins for a call that had found the enforcer running: it counts nothing that the stop does not store.
+func TestAPeriodThatBeginsDuringAStopCountsNothing(t *testing.T) {
+	t.Parallel()
+	e := startHere(t, schematest.Pool(t), idlePlans)
+	_, err := e.Consume(t.Context(), "acme", "events", 1)
+	require.NoError(t, err)
+	s := e.slotOf("acme", "events")
+	require.NotNil(t, s.upcoming.view)
+	begins := s.upcoming.starts()
+	require.NoError(t, e.Stop(t.Context()))
+	_, rolled := e.rollOver(s, begins)
+	require.True(t, rolled)
+	require.False(t, s.cur.Load().fill(e, consumes(1)))
+}
+
+// A start that runs out of time once the node is registered leaves no node behind that periods would wait for.
+func TestAStartThatRunsOutOfTimeLeavesNoNode(t *testing.T) {
+	t.Parallel()
+	pool, hook := hookedPool(t, "INSERT INTO weir.nodes")
+	catalog, err := plans.Parse([]byte(idlePlans))
+	require.NoError(t, err)
+	e, err := New(pool, &Config{Plans: catalog, NoJournal: true, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	late := func() { cancel() }
+	hook.run.Store(&late)
+	require.ErrorIs(t, e.Start(ctx), context.Canceled)
+	var states []string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT array_agg(state) FROM weir.nodes WHERE id > 0").Scan(&states))
+	require.Equal(t, []string{"stopped"}, states)
+	require.NoError(t, e.Start(t.Context()))
+	require.NoError(t, e.Stop(t.Context()))
 }

@@ -91,6 +91,9 @@ func (e *Enforcer) install(s *slot, k upcoming, l lease) {
 	}
 	owes := c.back > 0
 	c.mu.Unlock()
+	if !e.running.Load() { // a stop has taken stock, or finds the counter registered
+		c.seal()
+	}
 	if e.cellRule.always {
 		e.promote(c)
 	}

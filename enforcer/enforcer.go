@@ -75,6 +75,7 @@ type Enforcer struct {
 	applied    atomic.Int64 // change number
 	nodes      atomic.Int64 // live ones
 	heartbeat  atomic.Int64 // the number of the last heartbeat that was stored
+	unsettled  atomic.Bool  // the database has lost commits, and not everything is stored again
 	lastBeat   atomic.Int64 // monotonic: when the last answered heartbeat was sent
 	lastAnswer atomic.Int64 // monotonic
 	awayFlag   atomic.Bool
@@ -224,7 +225,9 @@ func (e *Enforcer) begin(ctx context.Context) error {
 	if err = e.readCatalog(ctx); err == nil { // one that was published meanwhile is older than n.Change
 		err = e.openJournal(inst)
 	}
-	if err != nil {
+	if err != nil { // the start's time may be up
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), exchangeTimeout)
+		defer cancel()
 		_, _ = usage.MoveNode(ctx, e.db, n.ID, "live", "stopped")
 	}
 	return err

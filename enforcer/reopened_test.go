@@ -34,8 +34,7 @@ func (b *between) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQue
 	}
 }
 
-// startHooked is an enforcer that a test stops between the database's answer to a query and what it does with it.
-func startHooked(t *testing.T, query string) (*Enforcer, *between) {
+func hookedPool(t *testing.T, query string) (*pgxpool.Pool, *between) {
 	t.Helper()
 	config := schematest.Pool(t).Config().Copy()
 	hook := &between{query: query}
@@ -43,6 +42,13 @@ func startHooked(t *testing.T, query string) (*Enforcer, *between) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
+	return pool, hook
+}
+
+// startHooked is an enforcer that a test stops between the database's answer to a query and what it does with it.
+func startHooked(t *testing.T, query string) (*Enforcer, *between) {
+	t.Helper()
+	pool, hook := hookedPool(t, query)
 	catalog, err := plans.Parse([]byte(idlePlans))
 	require.NoError(t, err)
 	e, err := New(pool, &Config{Plans: catalog, JournalDir: t.TempDir(), MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})

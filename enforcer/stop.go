@@ -73,14 +73,19 @@ func (e *Enforcer) leave(ctx context.Context, keys, upto []int64) error {
 	if err := usage.ReturnLeases(ctx, e.db, e.node, "stop"); err != nil {
 		return err
 	}
-	for _, from := range []string{"live", "reaped"} { // reaped: it had no time to come back
-		if moved, err := usage.MoveNode(ctx, e.db, e.node, from, "stopped"); err != nil || moved {
+	for {
+		for _, from := range []string{"live", "reaped"} { // reaped: it had no time to come back
+			if moved, err := usage.MoveNode(ctx, e.db, e.node, from, "stopped"); err != nil || moved {
+				return err
+			}
+		}
+		state, err := usage.NodeState(ctx, e.db, e.node)
+		switch {
+		case err == nil && state == "reaped": // since the look before
+		case err == nil && state == "reaping":
+			return errReaping
+		default:
 			return err
 		}
 	}
-	state, err := usage.NodeState(ctx, e.db, e.node)
-	if err == nil && state == "reaping" {
-		err = errReaping
-	}
-	return err
 }
