@@ -60,3 +60,27 @@ func TestNothingIsGrantedTwiceWhileUsageIsStoredAgain(t *testing.T) {
 	}
 	require.LessOrEqual(t, admitted, int64(1_000))
 }
+
+// The database has lost commits, the usage can't be stored again at once, and a heartbeat is stored whose answer is lost:
+// the loss is not forgotten.
+func TestALossIsRememberedUntilEverythingIsStoredAgain(t *testing.T) {
+	t.Parallel()
+	pool := schematest.Pool(t)
+	e := startHere(t, pool, thousand)
+	_, err := e.Consume(t.Context(), "acme", "events", 7)
+	require.NoError(t, err)
+	require.NoError(t, e.Flush(t.Context()))
+	_, err = pool.Exec(t.Context(), `ALTER FUNCTION weir.settle_node RENAME TO settle_later;
+		DELETE FROM weir.inbox; UPDATE weir.nodes SET heartbeat = heartbeat - 10 WHERE state = 'live'`)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return e.stats.failovers.Load() > 0 && !e.rejoining.Load() }, 20*time.Second, time.Millisecond)
+	_, err = pool.Exec(t.Context(), `ALTER FUNCTION weir.settle_later RENAME TO settle_node;
+		UPDATE weir.nodes SET heartbeat = heartbeat + 1 WHERE state = 'live'`)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		var used int64
+		err := pool.QueryRow(t.Context(), "SELECT sum(used)::bigint FROM weir.totals").Scan(&used)
+		return err == nil && used == 7
+	}, 10*time.Second, 10*time.Millisecond)
+	require.EqualValues(t, 1, e.stats.failovers.Load())
+}

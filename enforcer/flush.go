@@ -139,10 +139,13 @@ func (e *Enforcer) acknowledge(a usage.BatchAnswer, changed []*counter, upto []i
 	for _, k := range a.Recalled {
 		e.recalled(k)
 	}
-	switch lost := a.Heartbeat <= e.heartbeat.Swap(a.Heartbeat); {
+	if a.Heartbeat <= e.heartbeat.Swap(a.Heartbeat) && a.Live {
+		e.noteLoss()
+	}
+	switch {
 	case !a.Live:
 		e.rejoinSoon(a.State)
-	case lost:
+	case e.unsettled.Load():
 		e.resettleSoon()
 	}
 	if a.Change > e.applied.Load() || e.stale.Load() {

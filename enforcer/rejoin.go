@@ -28,10 +28,15 @@ func (e *Enforcer) rejoinSoon(state string) {
 	}
 }
 
-// resettleSoon stores everything again for a database that has lost what it had acknowledged: a failover.
-func (e *Enforcer) resettleSoon() {
+// noteLoss remembers that the database has lost what it had acknowledged: a failover.
+func (e *Enforcer) noteLoss() {
 	e.cfg.Logger.Warn("weir: the database has lost heartbeats that it had stored; all usage is stored again", "node", e.node)
 	e.stats.failovers.Add(1)
+	e.unsettled.Store(true)
+}
+
+// resettleSoon stores everything again for a database that has lost commits.
+func (e *Enforcer) resettleSoon() {
 	e.resettle("a database that lost commits", func(context.Context) error { return nil })
 }
 
@@ -49,7 +54,8 @@ func (e *Enforcer) resettle(cause string, last func(context.Context) error) {
 				e.kick() // the heartbeat that ends the fence
 			}
 		}()
-		e.fenced.Store(true) // nothing is granted before the leases are settled: the settling would take it back unseen
+		e.unsettled.Store(false) // a loss from here on asks for it again
+		e.fenced.Store(true)     // nothing is granted before the leases are settled: the settling would take it back unseen
 		var all []*counter
 		var keys, upto []int64
 		e.byKey.each(func(c *counter) {
@@ -63,7 +69,7 @@ func (e *Enforcer) resettle(cause string, last func(context.Context) error) {
 			err = last(e.life)
 		}
 		if err != nil {
-			e.heartbeat.Add(1) // the next heartbeat finds the same again
+			e.unsettled.Store(true) // the next heartbeat tries again
 			if e.life.Err() == nil {
 				e.cfg.Logger.Warn("weir: usage can't be stored again yet; the heartbeat tries again", "error", err)
 			}
