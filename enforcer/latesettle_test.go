@@ -51,3 +51,30 @@ func TestALateSettleIsCountedBesideWhatCameSince(t *testing.T) {
 		return c.promised() == 0
 	}, 20*time.Second, 5*time.Millisecond)
 }
+
+// A reservation is settled beyond what it holds, and its period ends while further units are asked for: the period waits
+// until everything is counted.
+func TestAReservationHoldsItsPeriodUntilAnOverrunIsCounted(t *testing.T) {
+	t.Parallel()
+	e, hook := startHooked(t, "weir.lease(")
+	r, err := e.Reserve(t.Context(), "acme", "events", 10)
+	require.NoError(t, err)
+	held := func() (n int64) {
+		require.NoError(t, e.pool.QueryRow(t.Context(), "SELECT count(*) FROM weir.held WHERE node = $1 AND key = $2", e.node, r.c.key()).Scan(&n))
+		return n
+	}
+	var meanwhile int64
+	end := func() {
+		e.endNow(r.c)
+		require.NoError(t, e.Flush(t.Context()))
+		meanwhile = held()
+	}
+	hook.run.Store(&end)
+	_, err = r.Settle(t.Context(), 90_000)
+	require.NoError(t, err)
+	require.Nil(t, hook.run.Load())
+	require.EqualValues(t, 1, meanwhile)
+	require.NoError(t, e.Flush(t.Context()))
+	require.Zero(t, held())
+	require.EqualValues(t, 90_000, r.c.total())
+}

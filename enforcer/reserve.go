@@ -118,10 +118,7 @@ func (r *Reservation) Settle(ctx context.Context, units int64) (Decision, error)
 	switch {
 	case late:
 		overrun = units
-	case units <= r.units:
-		r.c.release(r.e, r.units, units)
-	default:
-		r.c.release(r.e, r.units, r.units)
+	case units > r.units:
 		overrun = units - r.units - r.more(ctx, units-r.units)
 	}
 	if overrun > 0 {
@@ -129,6 +126,7 @@ func (r *Reservation) Settle(ctx context.Context, units int64) (Decision, error)
 		r.e.stats.overruns.Add(overrun)
 	}
 	if !late {
+		r.c.release(r.e, r.units, min(units, r.units)) // last: what is held keeps its period from being closed
 		r.e.released()
 	}
 	r.close()
