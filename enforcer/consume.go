@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/weirhq/weir/internal/journal"
 )
@@ -132,21 +133,44 @@ func (e *Enforcer) check(account, feature string, units int64) (*account, int, e
 type Meter struct {
 	e     *Enforcer
 	clock *coarse
-	slot  *slot // one that is never filled, where err is set
-	err   error
+	slot  *slot  // one that is never filled, where names is set
+	names *names // of a meter that could not be resolved yet
 }
 
-// Meter returns the meter of an account and a feature. Make it after Start. What is wrong with either is told by Consume,
-// for as long as the meter is kept, and Take refuses.
+// names are an account and a feature that were not known when a meter was made of them.
+type names struct {
+	account, feature string
+	known            atomic.Pointer[Meter]
+}
+
+// Meter returns the meter of an account and a feature. One that is made before Start, or of a feature that no plan knows
+// yet, begins to work with either. What is wrong with the names is told by Consume, and Take refuses.
 func (e *Enforcer) Meter(account, feature string) *Meter {
-	m := &Meter{e: e, clock: e.clock}
+	m, err := e.meter(account, feature)
+	if err != nil {
+		return &Meter{e: e, clock: e.clock, slot: &slot{}, names: &names{account: account, feature: feature}}
+	}
+	return m
+}
+
+func (e *Enforcer) meter(account, feature string) (*Meter, error) {
 	a, i, err := e.check(account, feature, 0)
 	if err != nil {
-		m.err, m.slot = err, &slot{}
-		return m
+		return nil, err
 	}
-	m.slot = a.slotAt(i)
-	return m
+	return &Meter{e: e, clock: e.clock, slot: a.slotAt(i)}, nil
+}
+
+// resolve looks the names up again, until they are known.
+func (n *names) resolve(e *Enforcer) (*Meter, error) {
+	if m := n.known.Load(); m != nil {
+		return m, nil
+	}
+	m, err := e.meter(n.account, n.feature)
+	if err == nil {
+		n.known.Store(m)
+	}
+	return m, err
 }
 
 // Take spends units and reports whether it could: Consume without the particulars, and the cheapest call there is.
@@ -225,8 +249,9 @@ func (m *Meter) cellAlarmed(c *counter, h *cells, line *journal.Slot, after uint
 }
 
 func (m *Meter) takeSlow(units int64) bool {
-	if m.err != nil {
-		return false
+	if m.names != nil {
+		known, err := m.names.resolve(m.e)
+		return err == nil && known.Take(units)
 	}
 	d, err := m.e.consume(context.Background(), m.slot, units)
 	return err == nil && d.Allowed
@@ -238,8 +263,12 @@ func (m *Meter) Consume(ctx context.Context, units int64) (d Decision, err error
 		v.into(&d, own)
 		return
 	}
-	if m.err != nil {
-		return Decision{}, m.err
+	if m.names != nil {
+		known, err := m.names.resolve(m.e)
+		if err != nil {
+			return Decision{}, err
+		}
+		return known.Consume(ctx, units)
 	}
 	return m.e.consume(ctx, m.slot, units)
 }
