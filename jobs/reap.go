@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weirhq/weir/usage"
@@ -53,27 +54,31 @@ func (w *Worker) reap(ctx context.Context) {
 }
 
 func (w *Worker) watchOnce(ctx context.Context, x *watches) error {
-	ctx, stop := context.WithTimeout(ctx, watchGap)
+	reading, stop := context.WithTimeout(ctx, watchGap)
 	defer stop()
-	inst, err := usage.ReadInstallation(ctx, w.cfg.DB)
+	inst, err := usage.ReadInstallation(reading, w.cfg.DB)
 	if err != nil {
 		return err
 	}
-	nodes, err := usage.Nodes(ctx, w.cfg.DB)
+	nodes, err := usage.Nodes(reading, w.cfg.DB)
 	if err != nil {
 		return err
 	}
 	for _, n := range x.step(nodes, time.Now(), inst.LeaseTime) {
 		x.begun[n.ID] = n.Heartbeat
-		taken, err := usage.Reap(ctx, w.cfg.DB, n.ID, n.Heartbeat)
-		if err != nil {
-			return err
-		}
-		if taken {
-			w.log.Warn("a silent node's leases were taken back; its journal is still waited for", "node", n.ID, "name", n.Name)
-		}
+		err = errors.Join(err, w.takeBack(ctx, n)) // one that hangs keeps none of the others
 	}
-	return nil
+	return err
+}
+
+func (w *Worker) takeBack(ctx context.Context, n usage.NodeRow) error {
+	ctx, stop := context.WithTimeout(ctx, watchGap)
+	defer stop()
+	taken, err := usage.Reap(ctx, w.cfg.DB, n.ID, n.Heartbeat)
+	if taken {
+		w.log.Warn("a silent node's leases were taken back; its journal is still waited for", "node", n.ID, "name", n.Name)
+	}
+	return err
 }
 
 // step moves the watches by one read and returns the nodes to reap: live ones that stood still for the lease time, and

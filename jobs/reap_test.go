@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -56,4 +57,26 @@ func TestTheWorkerReapsASilentNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "live", state)
 	require.Equal(t, held, granted(t, db, aliveKey))
+}
+
+// A node that hangs in an open transaction can't be reaped; the next silent one is.
+func TestAHangingNodeKeepsNoOtherFromBeingReaped(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	_, err := db.Exec(t.Context(), "UPDATE weir.installation SET lease_time = '10 s'")
+	require.NoError(t, err)
+	hanging, _ := leased(t, db, "hanging", 7)
+	silent, key := leased(t, db, "silent", 9)
+	require.Less(t, hanging, silent)
+	tx, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "SELECT weir.node_gate($1, false)", hanging)
+	require.NoError(t, err)
+	start(t, newWorker(t, db))
+	require.Eventually(t, func() bool {
+		state, err := usage.NodeState(t.Context(), db, silent)
+		return err == nil && state == "reaped"
+	}, time.Minute, 200*time.Millisecond)
+	require.EqualValues(t, 9, granted(t, db, key))
 }
