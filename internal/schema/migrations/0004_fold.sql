@@ -54,8 +54,11 @@ BEGIN
         UPDATE weir.nodes n SET heartbeat = n.heartbeat + 1, heartbeat_at = clock_timestamp(),
                sealed = greatest(n.sealed, p_sealed), applied = greatest(n.applied, p_applied)
         WHERE n.id = p_node AND n.state = 'live';
-        DELETE FROM weir.held h WHERE h.node = p_node AND NOT h.key = ANY (p_held);
-        INSERT INTO weir.held (node, key) SELECT p_node, k FROM unnest(p_held) k ON CONFLICT DO NOTHING;
+        -- A batch that was given up for lost, and comes after a later one, does not know what is held by now.
+        IF EXISTS (SELECT FROM weir.nodes n WHERE n.id = p_node AND n.sealed <= p_sealed) THEN
+            DELETE FROM weir.held h WHERE h.node = p_node AND NOT h.key = ANY (p_held);
+            INSERT INTO weir.held (node, key) SELECT p_node, k FROM unnest(p_held) k ON CONFLICT DO NOTHING;
+        END IF;
     ELSE
         PERFORM FROM weir.nodes n WHERE n.id = p_node FOR SHARE;  -- as the heartbeat does: whose state is moved waits for this batch
     END IF;
