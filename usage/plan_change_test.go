@@ -389,3 +389,46 @@ func TestPruneKeepsWhatIsNeeded(t *testing.T) {
 	require.EqualValues(t, 100_000, w.number("SELECT count(*) FROM weir.change_log"))
 	require.EqualValues(t, 4, w.number("SELECT count(*) FROM weir.nodes"), "the two of the database, the live one, the stopped one")
 }
+
+// A plan that changes at a period's end, at a worker whose clock is behind a node's, replaces the period that has not
+// begun: what the node counts under it until it hears of that belongs to the next period, not to the one before.
+func TestWhatIsCountedInAReplacedNextPeriodIsOfTheNextPeriod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	end := noon.AddDate(0, 1, 0)
+	w.subscribe("acme", "pro", noon, end, noon)
+	now, next := w.key("acme", "events", noon), w.key("acme", "events", end)
+	require.EqualValues(t, 10, w.ask(n, usage.LeaseCall{Key: next.Key, Units: 10, Want: 10, Waiting: 10}).Got)
+	w.flush(n, end, next.Key, 2)
+	w.subscribe("acme", "big", noon, end, end.Add(-time.Millisecond))
+	w.flush(n, end, next.Key, 10)
+	w.fold()
+	w.exec("SELECT weir.drain_voids($1)", end)
+	require.Equal(t, total{}, w.total(now.Key))
+	again := w.key("acme", "events", end)
+	require.NotEqual(t, next.Key, again.Key)
+	require.True(t, again.Starts.Equal(next.Starts) && again.Ends.Equal(next.Ends))
+	require.Equal(t, "big", again.Plan)
+	require.Equal(t, total{Free: 10, Adjusted: 10}, w.total(again.Key))
+	require.Zero(t, w.number("SELECT count(*) FROM weir.inbox_parked"))
+	w.sound()
+}
+
+// So it is where an account loses its customer: the paid plan ends with the period that runs.
+func TestALostCustomersNextPeriodIsReplacedToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	end := noon.AddDate(0, 1, 0)
+	id := w.subscribe("acme", "pro", noon, end, noon)
+	next := w.key("acme", "events", end)
+	require.EqualValues(t, 10, w.ask(n, usage.LeaseCall{Key: next.Key, Units: 10, Want: 10, Waiting: 10}).Got)
+	w.flush(n, end, next.Key, 10)
+	w.fold()
+	w.exec("SELECT weir.lose_customer($1, $2)", id, end.Add(-time.Millisecond))
+	again := w.key("acme", "events", end)
+	require.Equal(t, "free", again.Plan)
+	require.Equal(t, total{Free: 10, Adjusted: 10}, w.total(again.Key))
+	w.sound()
+}

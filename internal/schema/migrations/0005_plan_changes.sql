@@ -7,11 +7,11 @@ CREATE FUNCTION weir.apply_plan(p_account bigint, p_plan text, p_quantity bigint
         p_yes integer[], p_awaiting integer[], p_now timestamptz) RETURNS bigint
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
-    v_cur  weir.periods;
-    v_id   bigint;
-    v_void bigint[];
-    v_one  bigint;
-    v_keys bigint[];
+    v_cur     weir.periods;
+    v_id      bigint;
+    v_unbegun bigint[];
+    v_wrong   bigint;
+    v_keys    bigint[];
 BEGIN
     PERFORM weir.fold_account(p_account);
     PERFORM FROM weir.accounts a WHERE a.id = p_account FOR NO KEY UPDATE;
@@ -25,26 +25,27 @@ BEGIN
             -- p_until is when Stripe ended the subscription, where that was in this period.
             PERFORM weir.end_period(v_cur.id, CASE WHEN p_until > v_cur.starts AND p_until < p_now THEN p_until ELSE p_now END, p_now);
         END IF;
-        v_void := weir.drop_unbegun(p_account, p_now);
+        v_unbegun := weir.drop_unbegun(p_account, p_now);
         v_id := weir.ensure_period(p_account, p_now);
     ELSE
         p_ends := least(p_ends, CASE WHEN p_until > p_starts THEN p_until END);
         SELECT p.id INTO v_id FROM weir.periods p WHERE p.account_id = p_account AND p.starts = p_starts AND p.state <> 'void';
-        v_void := weir.drop_unbegun(p_account, greatest(p_now, p_starts));
+        v_unbegun := weir.drop_unbegun(p_account, greatest(p_now, p_starts));
         IF v_cur.id <> v_id OR v_id IS NULL THEN
             IF v_cur.starts < p_starts THEN
                 PERFORM weir.end_period(v_cur.id, least(p_starts, v_cur.ends), p_now);
             ELSIF v_cur.source = 'subscription' AND NOT v_cur.confirmed THEN
-                v_void := v_void || v_cur.id;  -- predicted and found wrong: the true period takes its units
+                v_wrong := v_cur.id;  -- predicted: the true period takes its units
             ELSIF v_cur.starts < p_ends THEN
                 PERFORM weir.end_period(v_cur.id, p_now, p_now);  -- the true period covers it
             END IF;
         END IF;
         v_id := weir.confirm_period(p_account, v_id, p_plan, p_starts, p_ends, p_window_start, p_window_end, p_yes, p_awaiting, p_now);
     END IF;
-    FOREACH v_one IN ARRAY v_void LOOP
-        PERFORM weir.void_period(v_one, v_id, p_now);
-    END LOOP;
+    IF v_wrong IS NOT NULL THEN
+        PERFORM weir.void_period(v_wrong, v_id, p_now);
+    END IF;
+    PERFORM weir.replace_unbegun(p_account, v_unbegun, p_now);
     SELECT array_agg(k.key) INTO v_keys FROM weir.keys k WHERE k.period_id = v_id;
     PERFORM weir.reset_ceilings(coalesce(v_keys, '{}'));
     PERFORM weir.ensure_period(p_account, (SELECT coalesce(p.cut, p.ends) FROM weir.periods p WHERE p.id = v_id));
@@ -142,6 +143,17 @@ BEGIN
     UPDATE weir.periods p SET replaced_by = p_true WHERE p.replaced_by = p_period;
     UPDATE weir.totals t SET void = true FROM weir.keys k WHERE k.key = t.key AND k.period_id = p_period;
     PERFORM weir.move_units(p_period, p_true, p_now);
+END $$;
+
+-- Makes periods void that weir.drop_unbegun has kept: each is replaced by the one that begins then, or goes on.
+CREATE FUNCTION weir.replace_unbegun(p_account bigint, p_periods bigint[], p_now timestamptz) RETURNS void
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE r record;
+BEGIN
+    UPDATE weir.periods p SET state = 'void' WHERE p.id = ANY (p_periods);
+    FOR r IN SELECT p.id, p.starts FROM weir.periods p WHERE p.id = ANY (p_periods) ORDER BY p.starts LOOP
+        PERFORM weir.void_period(r.id, weir.ensure_period(p_account, r.starts), p_now);
+    END LOOP;
 END $$;
 
 -- What a period allowed before it began was never in force.

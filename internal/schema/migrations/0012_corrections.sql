@@ -152,7 +152,7 @@ BEGIN
     UPDATE weir.accounts a SET plan_until = least(a.plan_until, v_period.ends) WHERE a.id = p_account;
     UPDATE weir.keys k SET billability = 'no' FROM weir.periods p
         WHERE k.account_id = p_account AND p.id = k.period_id AND p.state = 'open' AND coalesce(p.cut, p.ends) > p_now;
-    PERFORM weir.drop_unbegun(p_account, p_now);
+    PERFORM weir.replace_unbegun(p_account, weir.drop_unbegun(p_account, p_now), p_now);
     SELECT coalesce(array_agg(k.key), '{}') INTO v_keys FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id
         WHERE k.account_id = p_account AND p.state = 'open' AND coalesce(p.cut, p.ends) > p_now;
     PERFORM weir.reset_ceilings(v_keys);
