@@ -69,7 +69,7 @@ func TestAChangeThatCantBeLoadedIsTriedWithPauses(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return c.view.Load().limit == negotiated }, 20*time.Second, time.Millisecond)
 
-		_, err = pool.Exec(t.Context(), "ALTER FUNCTION weir.load RENAME TO load_away; SELECT weir.touch(NULL)")
+	_, err = pool.Exec(t.Context(), "ALTER FUNCTION weir.load RENAME TO load_away; SELECT weir.touch(NULL)")
 	require.NoError(t, err)
 	<-loads
 	require.NoError(t, e.Stop(t.Context()), "a pause holds up no stop")
