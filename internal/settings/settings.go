@@ -23,15 +23,16 @@ func Environment(env func(string) string) kong.Resolver {
 	})
 }
 
-// Logger returns a logger for a program's log: format is text or json, level one of slog's names.
+// Logger returns a logger for a program's log: format is text or json, level one of slog's names. The same warning or error
+// is written once a minute, with how many were left out.
 func Logger(w io.Writer, format, level string) *slog.Logger {
 	var l slog.Level
 	_ = l.UnmarshalText([]byte(level)) // the flag's enum has checked it
 	options := &slog.HandlerOptions{Level: l}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(newRepeats(slog.NewJSONHandler(w, options)))
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(newRepeats(slog.NewTextHandler(w, options)))
 }
 
 // Version is the version that the program was built from.
