@@ -41,6 +41,7 @@ type StatementLine struct {
 	OverageOpen bool   // overage is admitted: billed by the plan, and the account is billable or may go on
 	Billability string // yes, awaiting or no
 	InPlan      bool
+	Shadow      bool                // the account or its plan is in shadow mode now: of what is in the plan nothing is refused
 	UnitAmount  decimal.NullDecimal // minor currency units per unit, before tax, discounts and credits
 	Currency    string              // of the metered item; empty where there is none
 	WarnAt      []int32             // percent
@@ -102,13 +103,13 @@ func ReadStatement(ctx context.Context, db usage.DB, account string, now time.Ti
 }
 
 const statementLines = `
-	WITH a AS MATERIALIZED (SELECT x.id, weir.period_at(x.id, $2) AS running FROM weir.accounts x WHERE x.account = $1),
+	WITH a AS MATERIALIZED (SELECT x.id, x.shadow, weir.period_at(x.id, $2) AS running FROM weir.accounts x WHERE x.account = $1),
 	shown AS MATERIALIZED (
 		SELECT p.* FROM weir.periods p
 		WHERE p.account_id = (SELECT a.id FROM a) AND p.state <> 'void' AND p.starts <= $2 ORDER BY p.starts DESC LIMIT $3)
 	SELECT k.key, p.id, p.id IS NOT DISTINCT FROM (SELECT a.running FROM a), p.plan, f.name, p.starts, coalesce(p.cut, p.ends), p.state, p.source, p.confirmed,
 	       k.included, k.maximum, k.spending_cap, k.on_exceeded, weir.overage_open(k.on_exceeded, k.billability, k.when_not_billable),
-	       k.billability, k.in_plan, coalesce(s.unit_amount, k.unit_amount)::text, coalesce(s.currency, ''), k.warn_at,
+	       k.billability, k.in_plan, weir.in_shadow((SELECT a.shadow FROM a), p.plan, (SELECT weir.shadow_plans())), coalesce(s.unit_amount, k.unit_amount)::text, coalesce(s.currency, ''), k.warn_at,
 	       weir.stored(k.key), t.used, t.free, t.overage, t.not_billable, k.highest_maximum, t.carried, t.adjusted,
 	       b.overage, b.invoiced, b.pending, b.late, b.forgiven, b.not_billable, b.final, coalesce(b.forgiven - b.overshoot, 0)
 	FROM shown p
@@ -123,13 +124,13 @@ const statementLines = `
 const statementFresh = `
 	WITH c AS MATERIALIZED (SELECT x.number, x.default_plan FROM weir.catalogs x ORDER BY x.number DESC LIMIT 1),
 	a AS MATERIALIZED (
-		SELECT x.id, x.plan, x.anchor, x.months, coalesce(x.quantity, 1) AS quantity,
+		SELECT x.id, x.plan, x.anchor, x.months, coalesce(x.shadow, false) AS shadow, coalesce(x.quantity, 1) AS quantity,
 		       coalesce(x.anchor IS NOT NULL AND (x.plan_until IS NULL OR $2 < x.plan_until), false) AS paid
 		FROM (SELECT 1) one LEFT JOIN weir.accounts x ON x.account = $1)
 	SELECT 0::bigint, 0::bigint, true, pt.plan, f.name, n.starts, n.ends, 'none', CASE WHEN a.paid THEN 'subscription' ELSE 'calendar' END, false,
 	       coalesce(o.included, pt.included * q.times), coalesce(o.maximum, pt.maximum * q.times), o.spending_cap, pt.on_exceeded,
 	       weir.overage_open(pt.on_exceeded, CASE WHEN a.paid THEN 'awaiting' ELSE 'no' END, pt.when_not_billable),
-	       CASE WHEN a.paid THEN 'awaiting' ELSE 'no' END, true, pt.unit_amount::text, '', pt.warn_at,
+	       CASE WHEN a.paid THEN 'awaiting' ELSE 'no' END, true, weir.in_shadow(a.shadow, pt.plan), pt.unit_amount::text, '', pt.warn_at,
 	       0::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, NULL::bigint, 0::bigint, 0::bigint,
 	       NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean, 0::bigint
 	FROM c CROSS JOIN a
@@ -204,7 +205,7 @@ func scanLine(row pgx.CollectableRow) (StatementLine, error) {
 	var b [6]*int64
 	var final *bool
 	err := row.Scan(&l.Key, &l.Period, &l.Running, &l.Plan, &l.Feature, &l.Starts, &l.Ends, &l.State, &l.Source, &l.Confirmed,
-		&l.Included, &l.Maximum, &l.SpendingCap, &l.OnExceeded, &l.OverageOpen, &l.Billability, &l.InPlan, &amount, &l.Currency, &l.WarnAt,
+		&l.Included, &l.Maximum, &l.SpendingCap, &l.OnExceeded, &l.OverageOpen, &l.Billability, &l.InPlan, &l.Shadow, &amount, &l.Currency, &l.WarnAt,
 		&stored, &folded, &l.Free, &l.Overage, &notBillable, &highest, &l.Carried, &l.Adjusted, &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &final, &l.WrittenOff)
 	if err != nil {
 		return l, err

@@ -52,8 +52,9 @@ type slots struct {
 
 // standing is an account's plan, and when its running period ends. Accounts with the same one share it.
 type standing struct {
-	plan  string
-	until int64 // business time; 0: the account is to be loaded again
+	plan   string
+	until  int64 // business time; 0: the account is to be loaded again
+	shadow bool  // of the account or its plan: nothing is refused
 }
 
 // until is the business time at which the running period ends; 0: the account is to be loaded.
@@ -67,7 +68,7 @@ func (a *account) until() int64 {
 // outdate makes the next call load the account. The plan that is known stays.
 func (e *Enforcer) outdate(a *account) {
 	if k := a.known.Load(); k != nil {
-		a.known.Store(e.terms.standing(k.plan, 0))
+		a.known.Store(e.terms.standing(standing{plan: k.plan, shadow: k.shadow}))
 	}
 }
 

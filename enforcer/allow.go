@@ -96,7 +96,9 @@ func (e *Enforcer) Allow(ctx context.Context, account, key string) (Decision, er
 	if !ok {
 		return Decision{Allowed: true, Reason: OK, Unlimited: true}, nil
 	}
-	return e.allow(account, key, rule), nil
+	d := e.allow(account, key, rule)
+	d.Allowed = d.Allowed || known.shadow
+	return d, nil
 }
 
 // AllowAnonymous counts one call of a caller who is known only by an address, against the plan file's anonymous rate.
@@ -120,7 +122,6 @@ func (e *Enforcer) allow(caller, key string, r rate) Decision {
 	d := Decision{Allowed: x.Allowed, Reason: OK, Limit: x.Limit, Remaining: x.Remaining, Used: x.Limit - x.Remaining, Terms: r.terms}
 	if !x.Allowed {
 		d.Reason, d.RetryAfter = RateLimited, x.RetryAfter
-		d.Allowed = r.terms.Shadow
 	}
 	return d
 }

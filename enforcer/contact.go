@@ -71,7 +71,7 @@ func (e *Enforcer) rollOver(s *slot, now int64) (known, rolled bool) {
 		return false, false
 	}
 	s.upcoming = upcoming{}
-	a.known.Store(e.terms.standing(k.view.terms.Plan, k.ends()))
+	a.known.Store(e.terms.standing(standing{k.view.terms.Plan, k.ends(), k.view.terms.Shadow}))
 	e.install(s, k, lease{})
 	e.refreshSoon(a)
 	return false, true
@@ -147,7 +147,7 @@ func (e *Enforcer) adoptKeys(a *account, keys []usage.Key) error {
 		starts, ends := k.Starts.UnixNano(), k.Ends.UnixNano()
 		if starts <= now && now < ends {
 			reached = true
-			a.known.Store(e.terms.standing(k.Plan, ends))
+			a.known.Store(e.terms.standing(standing{k.Plan, ends, k.Shadow}))
 		}
 		j := byIndex.index(k.Feature)
 		if j < 0 {

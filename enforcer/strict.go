@@ -48,7 +48,7 @@ func (e *Enforcer) strict(ctx context.Context, s *slot, units int64, key string,
 		case usage.StrictConflict:
 			return Decision{}, ErrKeyConflict
 		case usage.StrictRefused:
-			return e.strictRefusal(s, &a, units, key != ""), nil
+			return e.strictRefusal(ctx, s, &a, call, stop), nil
 		case usage.StrictNotInPlan:
 			return e.notInPlan(s), nil
 		case usage.StrictUnknown:
@@ -132,15 +132,18 @@ func (e *Enforcer) strictDecision(s *slot, a *usage.StrictAnswer, keyed bool) De
 	return v.decide(unstored)
 }
 
-func (e *Enforcer) strictRefusal(s *slot, a *usage.StrictAnswer, units int64, keyed bool) Decision {
+// strictRefusal is the answer of a call that the database refused. Whether it is in shadow the account's terms say: they
+// are loaded where this node has none of the period yet.
+func (e *Enforcer) strictRefusal(ctx context.Context, s *slot, a *usage.StrictAnswer, call usage.StrictCall, stop <-chan time.Time) Decision {
 	e.stats.refused.Add(1)
-	d := e.strictDecision(s, a, keyed)
+	c, _ := e.current(ctx, s, stop)
+	d := e.strictDecision(s, a, call.Once != "")
 	d.Allowed, d.Reason = false, QuotaExceeded
 	if a.Bound != nil && !d.Unlimited {
 		d.Remaining = *a.Bound
 	}
-	if c := s.cur.Load(); c != nil && d.Terms.Shadow && units < maxLeft {
-		d.Allowed = c.fill(e, consumes(units))
+	if c != nil && d.Terms.Shadow && call.Units < maxLeft {
+		d.Allowed = c.fill(e, consumes(call.Units))
 	}
 	return d
 }

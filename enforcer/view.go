@@ -62,19 +62,20 @@ func (s *shared) of(t Terms, c conditions) *view {
 	return v
 }
 
-// standing is a plan and a period's end, with a name that pins no row.
-func (s *shared) standing(plan string, until int64) *standing {
+// standing is the shared copy of what was loaded, with a name that pins no row.
+func (s *shared) standing(of standing) *standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.standings[standing{plan, until}]; ok {
+	if known, ok := s.standings[of]; ok {
 		return known
 	}
 	if s.standings == nil || len(s.standings) >= mostShared {
 		s.standings = make(map[standing]*standing)
 	}
-	own := &standing{strings.Clone(plan), until}
-	s.standings[*own] = own
-	return own
+	own := of
+	own.plan = strings.Clone(of.plan)
+	s.standings[own] = &own
+	return &own
 }
 
 // viewOf makes the view of a loaded key.
@@ -92,11 +93,8 @@ func (e *Enforcer) viewOf(k *usage.Key) *view {
 	}
 	if catalog != nil {
 		own.UpgradeURL = catalog.UpgradeURL()
-		if p, ok := catalog.Plan(k.Plan); ok {
-			own.Shadow = own.Shadow || p.Shadow
-			if p.UpgradeURL != "" {
-				own.UpgradeURL = p.UpgradeURL
-			}
+		if p, ok := catalog.Plan(k.Plan); ok && p.UpgradeURL != "" {
+			own.UpgradeURL = p.UpgradeURL
 		}
 	}
 	v := e.terms.of(own, conditions{

@@ -36,7 +36,7 @@ type Key struct {
 	Ver        int64 // of this node's lease; 0 where there is none
 	Lim        int64
 	Tight      bool
-	Shadow     bool // decide and record, refuse nothing
+	Shadow     bool // of the account or its plan: decide and record, refuse nothing
 }
 
 // BillsOverage reports whether the key's terms say bill_overage.

@@ -26,10 +26,10 @@ type ShadowTotal struct {
 	UnitAmount decimal.NullDecimal
 }
 
-// Shadowed lists the keys of accounts and plans in shadow mode whose period ends after an instant and that passed units
-// which would have been refused, or are overage: the most refused first, at most MaxShadowed. Nothing has to be recorded for it: what was
-// counted beyond the included units and the overage that the terms admit is what would have been refused, call sizes
-// aside.
+// Shadowed lists the keys of accounts and plans that are in shadow mode now, whose period ends after an instant and that
+// passed units which would have been refused, or are overage: the most refused first, at most MaxShadowed. Nothing has to
+// be recorded for it: what was counted beyond the included units and the overage that the terms admit is what would have
+// been refused, call sizes aside.
 func Shadowed(ctx context.Context, db DB, after time.Time) ([]ShadowTotal, error) {
 	rows, err := db.Query(ctx, `
 		SELECT x.account, x.feature, x.plan, x.starts, x.ends, x.included, x.used, x.passed, x.overage - x.passed AS billed, x.unit_amount FROM (
@@ -44,9 +44,7 @@ func Shadowed(ctx context.Context, db DB, after time.Time) ([]ShadowTotal, error
 			JOIN weir.keys k ON k.period_id = p.id
 			JOIN weir.features f ON f.id = k.feature_id
 			JOIN weir.totals t ON t.key = k.key
-			JOIN weir.catalogs c ON c.number = p.catalog
-			WHERE p.state <> 'void' AND p.ends > $1
-			  AND (a.shadow OR coalesce((c.body -> 'plans' -> p.plan ->> 'shadow')::boolean, false))) x
+			WHERE p.state <> 'void' AND p.ends > $1 AND weir.in_shadow(a.shadow, p.plan, (SELECT weir.shadow_plans()))) x
 		WHERE x.overage > 0 ORDER BY x.passed DESC, x.overage DESC, x.account, x.feature, x.starts LIMIT $2`, after, MaxShadowed)
 	if err != nil {
 		return nil, wrap("list what shadow mode let pass", err)

@@ -38,6 +38,7 @@ type featureJSON struct {
 	UnitAmount  *string   `json:"unit_amount"` // minor currency units per unit
 	OnExceeded  string    `json:"on_exceeded"`
 	OverageOpen bool      `json:"overage_open"`
+	Shadow      bool      `json:"shadow"`       // whatever the terms say, nothing is refused now
 	Cap         *capJSON  `json:"spending_cap"` // the customer's own
 	Status      string    `json:"status"`       // ok, near, over, full
 	Pace        *paceJSON `json:"pace"`         // an estimate; null: too early to tell
@@ -121,7 +122,7 @@ func (b builder) featureJSON(l *books.StatementLine) featureJSON {
 	name, u := b.names(l.Feature)
 	f := featureJSON{
 		Feature: l.Feature, Name: name, Unit: u.one, Starts: l.Starts, ResetsAt: l.Ends, Used: l.Used, Included: l.Included, Overage: l.Overage,
-		Billable: l.Billable, Amount: b.amount(l, l.Billable), OnExceeded: l.OnExceeded, OverageOpen: l.OverageOpen, Days: daysJSON(l),
+		Billable: l.Billable, Amount: b.amount(l, l.Billable), OnExceeded: l.OnExceeded, OverageOpen: l.OverageOpen, Shadow: goesOn(l), Days: daysJSON(l),
 	}
 	f.Status, _ = level(l)
 	if l.Included != nil {
@@ -139,7 +140,7 @@ func (b builder) featureJSON(l *books.StatementLine) featureJSON {
 		f.Cap = &capJSON{*l.SpendingCap, b.amount(l, *l.SpendingCap)}
 	}
 	if p, ok := paceOf(l, b.s.AsOf); ok {
-		f.Pace = &paceJSON{PerDay: p.PerDay, Used: p.Used, Overage: p.Overage, Amount: b.amount(l, p.Overage)}
+		f.Pace = &paceJSON{PerDay: p.PerDay, Used: p.Used, Overage: p.Overage, Amount: b.amount(l, billedAtMost(l, p.Overage))}
 		if !p.Exhausted.IsZero() {
 			f.Pace.ExhaustedAt = &p.Exhausted
 		}

@@ -64,9 +64,12 @@ func paceOf(l *books.StatementLine, now time.Time) (p pace, ok bool) {
 	return p, true
 }
 
+// goesOn reports whether calls go on whatever was used: in shadow mode nothing is refused but what the plan lacks.
+func goesOn(l *books.StatementLine) bool { return l.Shadow && l.InPlan }
+
 // ceiling is the most that may be admitted in a period, -1 when nothing bounds it.
 func ceiling(l *books.StatementLine) int64 {
-	if l.Included == nil {
+	if l.Included == nil || goesOn(l) {
 		return -1
 	}
 	most := int64(0)
@@ -76,6 +79,14 @@ func ceiling(l *books.StatementLine) int64 {
 		}
 	}
 	return *l.Included + most
+}
+
+// billedAtMost is the part of overage that may be billed, for what goes on beyond a bound is not.
+func billedAtMost(l *books.StatementLine, over int64) int64 {
+	if most := overageBound(l); goesOn(l) && most >= 0 {
+		return min(over, most)
+	}
+	return over
 }
 
 // overageBound is the lower of maximum and spending cap, -1 when there is neither.

@@ -65,6 +65,7 @@ type capForm struct {
 	Symbol  string
 	Code    string
 	Price   string
+	GoesOn  bool // calls are not refused at the cap
 	Error   string
 	Saved   bool
 }
@@ -193,10 +194,12 @@ func level(l *books.StatementLine) (class, words string) {
 		}
 		return "full", "All used"
 	}
-	if l.Overage > 0 {
+	switch {
+	case goesOn(l) && *l.Included == 0 && l.Used == 0:
+		return "ok", "None included"
+	case l.Overage > 0 && (l.OnExceeded == "bill_overage" || !goesOn(l)):
 		return "over", "In overage"
-	}
-	if *l.Included == l.Free {
+	case *l.Included == l.Free:
 		return "over", "All included units used"
 	}
 	for _, at := range l.WarnAt {
@@ -239,7 +242,10 @@ func (b builder) rule(l *books.StatementLine, u unit) string {
 	if l.Included == nil {
 		return "There is no limit: nothing is refused, and nothing is billed by use."
 	}
-	refused := "further calls are refused until " + day(l.Ends) + ", " + clockTime(l.Ends) + "."
+	refused, so := "further calls are refused until "+day(l.Ends)+", "+clockTime(l.Ends)+".", "so "
+	if goesOn(l) {
+		refused, so = "calls go on at present, and are not billed.", "but "
+	}
 	start := fmt.Sprintf("When all %s are used, ", u.of(*l.Included))
 	switch {
 	case *l.Included == 0:
@@ -250,7 +256,10 @@ func (b builder) rule(l *books.StatementLine, u unit) string {
 	if l.OnExceeded != "bill_overage" {
 		return start + refused
 	}
-	if !l.OverageOpen {
+	switch {
+	case !l.OverageOpen && goesOn(l):
+		return start + "overage is not open for your subscription, but calls go on at present." // what comes of it, a confirmation says
+	case !l.OverageOpen:
 		return start + "overage is not open for your subscription at present, so " + refused
 	}
 	rule := start + "each further one is billed"
@@ -258,7 +267,7 @@ func (b builder) rule(l *books.StatementLine, u unit) string {
 		rule = start + "use goes on and is billed at " + c.price(l.UnitAmount.Decimal, u)
 		if capped(l) {
 			if *l.SpendingCap == 0 {
-				return start + "your spending cap of " + c.text(decimal.Zero) + " applies, so " + refused
+				return start + "your spending cap of " + c.text(decimal.Zero) + " applies, " + so + refused
 			}
 			return rule + fmt.Sprintf(", up to your spending cap of %s (%s). Then ", c.text(line(*l.SpendingCap, l.UnitAmount.Decimal)), u.of(*l.SpendingCap)) + refused
 		}
@@ -290,7 +299,7 @@ func (b builder) pace(l *books.StatementLine, u unit) string {
 		over := max(used-*l.Included, l.Overage)
 		text := basis + fmt.Sprintf("you will have used about %s %s, %s more than included", u.of(used), end, wording.Count(over))
 		if c, ok := b.currency(l); ok && l.UnitAmount.Valid {
-			text += ": about " + c.whole(line(over, l.UnitAmount.Decimal)) + " of overage"
+			text += ": about " + c.whole(line(billedAtMost(l, over), l.UnitAmount.Decimal)) + " of overage"
 		}
 		return text + "."
 	}
@@ -310,7 +319,7 @@ func (b builder) cap(l *books.StatementLine) *capForm {
 		return nil
 	}
 	_, u := b.names(l.Feature)
-	f := &capForm{Feature: l.Feature, Symbol: symbol(c.code), Code: upper(c.code), Price: c.price(l.UnitAmount.Decimal, u)}
+	f := &capForm{Feature: l.Feature, Symbol: symbol(c.code), Code: upper(c.code), Price: c.price(l.UnitAmount.Decimal, u), GoesOn: goesOn(l)}
 	if l.SpendingCap != nil {
 		f.Set = true
 		amount := line(*l.SpendingCap, l.UnitAmount.Decimal)

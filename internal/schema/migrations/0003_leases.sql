@@ -196,23 +196,37 @@ CREATE TYPE weir.loaded_key AS (
     ver         bigint,   -- this node's lease, 0 where there is none
     lim         bigint,
     tight       boolean,
-    shadow      boolean
+    shadow      boolean   -- nothing is refused
 );
+
+-- The plans in shadow mode, by the catalog that counts.
+CREATE FUNCTION weir.shadow_plans() RETURNS text[] LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT ARRAY(SELECT p.key FROM (SELECT c.body FROM weir.catalogs c ORDER BY c.number DESC LIMIT 1) c
+                 CROSS JOIN LATERAL jsonb_each(c.body -> 'plans') p WHERE (p.value ->> 'shadow')::boolean)
+$$;
+
+-- Whether calls are decided and recorded, and none is refused: by the account's own flag, or by the plan of its period.
+-- Who looks at many accounts reads weir.shadow_plans() once and hands it over.
+CREATE FUNCTION weir.in_shadow(account boolean, plan text, plans text[] DEFAULT weir.shadow_plans()) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT account OR plan = ANY (plans) $$;
 
 CREATE FUNCTION weir.load(p_node bigint, p_accounts bigint[], p_at timestamptz) RETURNS SETOF weir.loaded_key
     LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan AS $$
-DECLARE v_change bigint;
+DECLARE
+    v_change bigint;
+    v_shadow text[];
 BEGIN
     -- Read first, in a statement of its own: what is loaded is at least as new as this number.
     SELECT c.number INTO v_change FROM weir.changes c;
+    v_shadow := weir.shadow_plans();
     RETURN QUERY
     SELECT v_change, a.id, a.account, p.id, p.starts, coalesce(p.cut, p.ends), p.plan, p.catalog, coalesce(f.name, ''), coalesce(k.key, 0),
            k.included,
            CASE WHEN weir.overage_open(k.on_exceeded, k.billability, k.when_not_billable) THEN least(k.maximum, k.spending_cap) ELSE 0 END,
            coalesce(k.on_exceeded, ''), coalesce(k.when_away, ''), coalesce(k.enforce, ''), coalesce(k.in_plan, false), coalesce(q.ceiling, 0),
            coalesce(t.used, 0) - coalesce(d.used, 0) + inbox.others, coalesce(t.free, 0), coalesce(t.overage, 0), coalesce(t.adjusted, 0),
-           coalesce(t.used, 0), greatest(coalesce(d.used, 0), inbox.own), coalesce(l.ver, 0), coalesce(l.lim, 0), coalesce(l.tight, false), a.shadow
+           coalesce(t.used, 0), greatest(coalesce(d.used, 0), inbox.own), coalesce(l.ver, 0), coalesce(l.lim, 0), coalesce(l.tight, false), weir.in_shadow(a.shadow, p.plan, v_shadow)
     FROM unnest(p_accounts) AS x(id)
     CROSS JOIN LATERAL (SELECT * FROM weir.accounts y WHERE y.id = x.id LIMIT 1) a
     CROSS JOIN LATERAL (SELECT * FROM weir.periods y WHERE y.account_id = x.id AND y.state <> 'void' AND coalesce(y.cut, y.ends) > p_at OFFSET 0) p
