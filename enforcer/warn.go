@@ -17,8 +17,10 @@ type Warning struct {
 	Threshold int   // percent of Allowance
 	Allowance int64 // what is included, or everything up to the customer's own lower spending cap
 	Used      int64 // when it was found
-	// BillsOverage says that units past Allowance are admitted and billed now; otherwise they are refused, as in a trial.
+	// BillsOverage says that units past Allowance are admitted and billed now; otherwise they are refused, as in a trial,
+	// unless Shadow says that nothing is.
 	BillsOverage bool
+	Shadow       bool // the account or its plan is in shadow mode now: whatever its terms say, nothing is refused
 	ResetsAt     time.Time
 	At           time.Time // business time of the usage that reached it
 	UpgradeURL   string    // the plan's; may be empty
@@ -75,7 +77,7 @@ func (e *Enforcer) tellWarnings() error {
 			e.lastWarning = w.ID
 			e.cfg.OnWarning(e.life, Warning{
 				ID: w.ID, Account: w.Account, Feature: w.Feature, Plan: w.Plan, Threshold: w.Threshold, Allowance: w.Allowance, Used: w.Used,
-				BillsOverage: w.OverageOpen, ResetsAt: w.Ends, At: w.At, UpgradeURL: e.upgradeURL(w.Plan),
+				BillsOverage: w.OverageOpen, Shadow: w.Shadow, ResetsAt: w.Ends, At: w.At, UpgradeURL: e.upgradeURL(w.Plan),
 			})
 			if e.isEnding() {
 				return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/enforcer"
 	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/usage"
 )
 
 const warnPlans = `
@@ -60,6 +61,7 @@ func TestEveryNodeIsToldOfAThresholdOnce(t *testing.T) {
 		require.EqualValues(t, 50, w.Allowance)
 		require.EqualValues(t, 40, w.Used)
 		require.False(t, w.BillsOverage)
+		require.False(t, w.Shadow)
 		require.Equal(t, "https://example.com/upgrade", w.UpgradeURL)
 		require.True(t, w.ResetsAt.After(w.At))
 	}
@@ -74,9 +76,14 @@ func TestEveryNodeIsToldOfAThresholdOnce(t *testing.T) {
 	cfg, late := listenTo(t)
 	e := start(t, pool, cfg)
 	require.True(t, consume(t, e, "umbrella", "events", 50).Allowed)
+	id, err := usage.FindAccount(t.Context(), pool, "umbrella", false, time.Now())
+	require.NoError(t, err)
+	require.NoError(t, usage.SetShadow(t.Context(), pool, id, true))
 	require.NoError(t, e.Flush(t.Context()))
 	fold(t, pool)
-	require.Equal(t, "umbrella", next(t, late).Account, "what was before a node's time is not told to it")
+	w := next(t, late)
+	require.Equal(t, "umbrella", w.Account, "what was before a node's time is not told to it")
+	require.True(t, w.Shadow)
 }
 
 func TestACallbackThatHangsEndsWithTheNode(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 )
 
 // Warning is a threshold of an allowance that an account has reached. It is found by the fold, once per account,
-// feature, period, threshold and allowance: a raised allowance arms its thresholds anew.
+// feature, period, threshold and allowance: a raised allowance arms its thresholds anew. Where the customer's own cap
+// lets the allowance reach past the included units, the last of these is a threshold of its own: 100 % of Included.
 type Warning struct {
 	ID        int64 // ascending in the order in which they were found
 	Account   string
@@ -25,16 +26,22 @@ type Warning struct {
 	// OverageOpen says that calls go on past Allowance now: overage is open for the account (a trial's is not), and no
 	// cap ends it there.
 	OverageOpen bool
-	Starts      time.Time // of the period, as Ends
-	Ends        time.Time
-	At          time.Time // business time of the usage that reached it
+	// SpendingCap is the customer's own bound of the overage, in units; nil: there is none, or a lower one counts, or no
+	// overage is admitted.
+	SpendingCap *int64
+	// Shadow says that the account or its plan is in shadow mode now: whatever the terms say, nothing is refused.
+	Shadow bool
+	Starts time.Time // of the period, as Ends
+	Ends   time.Time
+	At     time.Time // business time of the usage that reached it
 }
 
 const (
 	warningColumns = `w.id, a.account, f.name, p.plan, w.threshold, w.allowance,
 		k.spending_cap IS NOT NULL AND w.allowance IS DISTINCT FROM k.included, w.used, coalesce(k.included, w.allowance),
 		k.on_exceeded, k.in_plan AND weir.overage_open(k.on_exceeded, k.billability, k.when_not_billable)
-			AND coalesce(least(k.maximum, k.spending_cap) > w.allowance - k.included, true), p.starts, coalesce(p.cut, p.ends), w.at`
+			AND coalesce(least(k.maximum, k.spending_cap) > w.allowance - k.included, true),
+		CASE WHEN k.allowance > k.included THEN k.spending_cap END, weir.in_shadow(a.shadow, p.plan), p.starts, coalesce(p.cut, p.ends), w.at`
 	warningJoins = ` JOIN weir.keys k ON k.key = w.key JOIN weir.periods p ON p.id = k.period_id
 		JOIN weir.accounts a ON a.id = k.account_id JOIN weir.features f ON f.id = k.feature_id`
 )
@@ -94,7 +101,7 @@ func ClaimSends(ctx context.Context, db DB, channels []string, settle time.Durat
 		var s Send
 		w := &s.Warning
 		err := row.Scan(&w.ID, &w.Account, &w.Feature, &w.Plan, &w.Threshold, &w.Allowance, &w.Capped, &w.Used, &w.Included, &w.OnExceeded, &w.OverageOpen,
-			&w.Starts, &w.Ends, &w.At, &s.Channel, &s.Claim, &s.Attempts, &s.Email)
+			&w.SpendingCap, &w.Shadow, &w.Starts, &w.Ends, &w.At, &s.Channel, &s.Claim, &s.Attempts, &s.Email)
 		return s, err
 	})
 	return all, wrap("claim warnings", err)
@@ -103,7 +110,7 @@ func ClaimSends(ctx context.Context, db DB, channels []string, settle time.Durat
 // Outcomes of a delivery.
 const (
 	Sent    = "sent"
-	Skipped = "skipped" // there was nobody to tell
+	Skipped = "skipped" // there was nobody to tell, or nothing that is so
 	Failed  = "failed"  // it is not tried again
 )
 

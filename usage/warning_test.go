@@ -3,6 +3,7 @@ package usage_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -112,20 +113,28 @@ func TestALowerSpendingCapIsWhatThresholdsArePercentOf(t *testing.T) {
 	k := w.key("acme", "events", noon)
 	budget := int64(500)
 	require.NoError(t, usage.SetSpendingCap(t.Context(), w.db, "acme", "events", &budget, "customer", noon))
-	w.use(n, k.Key, 1_199)
+	w.use(n, k.Key, 999)
 	require.Empty(t, w.told(0))
+	w.use(n, k.Key, 1_199)
+	require.Equal(t, []string{"100% of 1000 at 1199"}, w.told(0))
 	w.use(n, k.Key, 1_200)
-	require.Equal(t, []string{"80% of 1500 at 1200"}, w.told(0))
+	require.Equal(t, []string{"100% of 1000 at 1199", "80% of 1500 at 1200"}, w.told(0))
 	w.use(n, k.Key, 1_500)
-	require.Equal(t, []string{"80% of 1500 at 1200", "100% of 1500 at 1500"}, w.told(0))
-	all, err := usage.Warnings(t.Context(), w.db, 0, 1)
+	require.Equal(t, []string{"100% of 1000 at 1199", "80% of 1500 at 1200", "100% of 1500 at 1500"}, w.told(0))
+	all, err := usage.Warnings(t.Context(), w.db, 0, 2)
 	require.NoError(t, err)
-	require.True(t, all[0].Capped)
+	require.False(t, all[0].Capped)
+	require.True(t, all[0].OverageOpen)
+	require.EqualValues(t, 500, *all[0].SpendingCap)
+	require.True(t, all[1].Capped)
 
 	higher := int64(9_000) // than the plan's maximum: it binds nothing
 	require.NoError(t, usage.SetSpendingCap(t.Context(), w.db, "acme", "events", &higher, "customer", noon))
 	w.use(n, k.Key, 1_501)
-	require.Equal(t, "100% of 1000 at 1501", w.told(0)[2])
+	require.Len(t, w.told(0), 3, "the end of the included units was told already")
+	all, err = usage.Warnings(t.Context(), w.db, 0, 1)
+	require.NoError(t, err)
+	require.Nil(t, all[0].SpendingCap)
 	require.NoError(t, usage.SetSpendingCap(t.Context(), w.db, "acme", "events", nil, "customer", noon))
 	require.EqualValues(t, 0, w.number("SELECT count(*) FROM weir.overrides WHERE spending_cap IS NOT NULL"))
 	require.ErrorIs(t, usage.SetSpendingCap(t.Context(), w.db, "acme", "nothing", nil, "customer", noon), usage.ErrNotFound)
@@ -279,4 +288,81 @@ func TestAWarningSaysWhetherCallsGoOn(t *testing.T) {
 		require.Equal(t, 100, last.Threshold)
 		require.Equal(t, c.open, last.OverageOpen, c.account)
 	}
+}
+
+// Percentages of a high cap are far away when the included units end and use begins to cost.
+func TestTheEndOfTheIncludedUnitsIsToldWhateverTheCap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	subscribe := func(account string, cap int64) int64 {
+		w.subscribe(account, "pro", noon.AddDate(0, 0, -3), noon.AddDate(0, 1, -3), noon)
+		k := w.key(account, "events", noon)
+		require.NoError(t, usage.SetSpendingCap(t.Context(), w.db, account, "events", &cap, "customer", noon))
+		return k.Key
+	}
+	last := func() int64 {
+		id, err := usage.LastWarning(t.Context(), w.db)
+		require.NoError(t, err)
+		return id
+	}
+	for _, c := range []struct {
+		account   string
+		cap, step int64
+		want      []string
+	}{
+		{"no overage", 0, 100, []string{"80% of 1000 at 800", "100% of 1000 at 1000"}},
+		{"a little", 100, 20, []string{"80% of 1100 at 880", "100% of 1000 at 1000", "100% of 1100 at 1100"}},
+		{"alike", 250, 50, []string{"100% of 1000 at 1000", "100% of 1250 at 1250"}}, // 80 % of all is the included units' end
+		{"much", 4_999, 500, []string{"100% of 1000 at 1000", "80% of 5999 at 5000", "100% of 5999 at 6000"}},
+		{"more than the plan's", 9_000, 100, []string{"80% of 1000 at 800", "100% of 1000 at 1000"}},
+		{"in one jump", 4_999, 6_000, []string{"100% of 5999 at 6000"}},
+	} {
+		after, key := last(), subscribe(c.account, c.cap)
+		for used := c.step; used <= 6_000; used += c.step {
+			w.use(n, key, used)
+			if used >= 1_000+c.cap {
+				break
+			}
+		}
+		require.Equal(t, c.want, w.told(after), c.account)
+	}
+}
+
+func TestAPlanThatWarnsOfNothingWarnsOfNoEndEither(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(strings.Replace(planFile, "  pro:\n", "  pro:\n    warn_at: []\n", 1), noon.AddDate(0, -6, 0))
+	w.subscribe("acme", "pro", noon.AddDate(0, 0, -3), noon.AddDate(0, 1, -3), noon)
+	k, budget := w.key("acme", "events", noon), int64(500)
+	require.NoError(t, usage.SetSpendingCap(t.Context(), w.db, "acme", "events", &budget, "customer", noon))
+	w.use(w.node(), k.Key, 1_500)
+	require.Zero(t, w.number("SELECT count(*) FROM weir.warnings"))
+}
+
+// The end of the included units and a percentage of the cap are of the same terms: who waits for the settling of one
+// is told of the higher alone.
+func TestOfTheEndAndAPercentageOfTheCapTheHigherIsDelivered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node()
+	w.subscribe("acme", "pro", noon.AddDate(0, 0, -3), noon.AddDate(0, 1, -3), noon)
+	k, little := w.key("acme", "events", noon), int64(100)
+	require.NoError(t, usage.SetSpendingCap(t.Context(), w.db, "acme", "events", &little, "customer", noon))
+	deliver := func() (all []string) {
+		w.exec("UPDATE weir.warning_sends SET due_at = '-infinity' WHERE state = 'due'")
+		sends, err := usage.ClaimSends(t.Context(), w.db, []string{"email"}, 0, noon)
+		require.NoError(t, err)
+		for _, s := range sends {
+			all = append(all, fmt.Sprintf("%d%% of %d", s.Threshold, s.Allowance))
+			require.NoError(t, usage.SettleSend(t.Context(), w.db, s, usage.Sent, ""))
+		}
+		return all
+	}
+	w.use(n, k.Key, 880)
+	w.use(n, k.Key, 1_000)
+	require.Equal(t, []string{"100% of 1000"}, deliver(), "80 % of 1,100 are less")
+	w.use(n, k.Key, 1_100)
+	require.Equal(t, []string{"100% of 1100"}, deliver())
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.warning_sends WHERE note = 'a higher threshold is told instead'"))
 }

@@ -140,11 +140,14 @@ type Letter struct {
 	Threshold    int    // percent
 	Used         string // 812,430
 	Allowance    string // 1,000,000
+	Included     string // 1,000,000: what the plan's price pays for
 	Unit         string // events
 	OneName      bool   // unit and feature are named alike, as Rows that are counted in rows
 	Capped       bool   // the allowance is the customer's own spending cap
 	Full         bool   // all of the allowance is used
 	BillsOverage bool   // what goes over is billed; otherwise it is refused
+	InOverage    bool   // more than what is included was used
+	Cap          string // 100,000 events: the customer's own spending cap, where overage is billed up to it; else empty
 	At           string // when Used was that much: 10 March 2026, 12:00 UTC
 	ResetsAt     string
 	UpgradeURL   string // may be empty
@@ -159,7 +162,10 @@ func (m *Mail) write(l Letter) (subject, plain, rich string, err error) {
 }
 
 func (m *Mail) send(ctx context.Context, n notice) error {
-	if n.Email == "" {
+	switch {
+	case n.Shadow:
+		return errShadow
+	case n.Email == "":
 		return errNobody
 	}
 	subject, plain, rich, err := m.write(letter(n))
@@ -197,18 +203,20 @@ func (m *Mail) send(ctx context.Context, n notice) error {
 func letter(n notice) Letter {
 	l := Letter{
 		Account: clean(n.Account), Plan: n.Plan, Feature: n.Feature, Threshold: n.Threshold, Used: wording.Count(n.Used), Allowance: wording.Count(n.Allowance), Unit: "units",
-		Capped: n.Capped, Full: n.Used >= n.Allowance, BillsOverage: n.OverageOpen,
+		Included: wording.Count(n.Included), Capped: n.Capped, Full: n.Used >= n.Allowance, BillsOverage: n.OverageOpen, InOverage: n.Used > n.Included,
 		At: instant(n.At), ResetsAt: instant(n.Ends), UpgradeURL: n.upgradeURL(), PageURL: n.PageURL,
 	}
 	if p, ok := n.Catalog.Plan(n.Plan); ok {
 		l.Plan = p.DisplayName
 	}
+	one := "unit"
 	if f, ok := n.Catalog.Feature(n.Feature); ok {
 		l.Feature = f.DisplayName
-		if f.Unit != "" {
-			l.Unit = f.Unit + "s"
-			l.OneName = strings.EqualFold(l.Feature, f.Unit) || strings.EqualFold(l.Feature, l.Unit)
-		}
+		one, l.Unit = wording.Unit(f.Unit, f.Units)
+		l.OneName = f.Unit != "" && (strings.EqualFold(l.Feature, one) || strings.EqualFold(l.Feature, l.Unit))
+	}
+	if n.SpendingCap != nil {
+		l.Cap = wording.Of(*n.SpendingCap, one, l.Unit)
 	}
 	return l
 }

@@ -54,13 +54,14 @@ type Courier struct {
 
 // channel is one way to tell somebody.
 type channel interface {
-	// send delivers a notice. It returns errNobody when there is nobody to tell, an error that wraps errFinal when it is
-	// not to be tried again, or any other error when it is.
+	// send delivers a notice. It returns errNobody when there is nobody to tell, errShadow when it would say what is not
+	// so, an error that wraps errFinal when it is not to be tried again, or any other error when it is.
 	send(ctx context.Context, n notice) error
 }
 
 var (
 	errNobody = errors.New("the account has no address")
+	errShadow = errors.New("in shadow mode, where nothing is refused: the customer is not told")
 	errFinal  = errors.New("not tried again")
 )
 
@@ -155,7 +156,7 @@ func (c *Courier) deliver(ctx context.Context, n notice) error {
 	switch {
 	case err == nil:
 		return usage.SettleSend(ctx, c.cfg.DB, n.Send, usage.Sent, "")
-	case errors.Is(err, errNobody):
+	case errors.Is(err, errNobody) || errors.Is(err, errShadow):
 		return usage.SettleSend(ctx, c.cfg.DB, n.Send, usage.Skipped, err.Error())
 	case errors.Is(err, errFinal) || n.Attempts >= mostAttempts:
 		c.cfg.Logger.Warn("a warning could not be delivered, and is not tried again", "warning", n.ID, "channel", n.Channel, "account", n.Account, "error", err)

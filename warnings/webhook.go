@@ -64,6 +64,7 @@ type eventData struct {
 	Capped     bool      `json:"spending_cap"` // the allowance is the customer's own cap
 	OnExceeded string    `json:"on_exceeded"`
 	Open       bool      `json:"overage_open"` // calls go on past the allowance
+	Shadow     bool      `json:"shadow"`       // whatever the terms say, nothing is refused now
 	Starts     time.Time `json:"period_start"`
 	ResetsAt   time.Time `json:"resets_at"`
 	At         time.Time `json:"at"`
@@ -73,7 +74,7 @@ type eventData struct {
 func (h *Webhook) send(ctx context.Context, n notice) error {
 	body, err := json.Marshal(event{Type: "usage.warning", Timestamp: n.At.UTC(), Data: eventData{
 		Account: n.Account, Feature: n.Feature, Plan: n.Plan, Threshold: n.Threshold, Allowance: n.Allowance, Used: n.Used, Included: n.Included,
-		Capped: n.Capped, OnExceeded: n.OnExceeded, Open: n.OverageOpen, Starts: n.Starts.UTC(), ResetsAt: n.Ends.UTC(), At: n.At.UTC(), UpgradeURL: n.upgradeURL(),
+		Capped: n.Capped, OnExceeded: n.OnExceeded, Open: n.OverageOpen, Shadow: n.Shadow, Starts: n.Starts.UTC(), ResetsAt: n.Ends.UTC(), At: n.At.UTC(), UpgradeURL: n.upgradeURL(),
 	}})
 	if err != nil {
 		return fmt.Errorf("encode a warning: %w: %w", err, errFinal)

@@ -42,7 +42,7 @@ func TestAWarningIsPostedSignedAndOnce(t *testing.T) {
 	require.Equal(t, "usage.warning", body.Type)
 	require.Equal(t, map[string]any{
 		"account": "acme", "feature": "events", "plan": "free", "threshold": 80., "allowance": 100., "used": 85., "included": 100., "spending_cap": false,
-		"on_exceeded": "block", "overage_open": false, "period_start": "2026-03-01T00:00:00Z", "resets_at": "2026-04-01T00:00:00Z", "at": "2026-03-10T12:00:00Z",
+		"on_exceeded": "block", "overage_open": false, "shadow": false, "period_start": "2026-03-01T00:00:00Z", "resets_at": "2026-04-01T00:00:00Z", "at": "2026-03-10T12:00:00Z",
 		"upgrade_url": "https://example.com/upgrade",
 	}, body.Data)
 	require.Equal(t, "webhook sent 1", w.states())

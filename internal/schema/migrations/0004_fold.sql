@@ -166,16 +166,20 @@ BEGIN
             used = t.used + s.total, free = t.free + s.all_free, overage = t.overage + s.total - s.all_free,
             not_billable = t.not_billable + CASE WHEN s.billability = 'yes' THEN 0 ELSE s.total - s.all_free END,
             awaiting = t.awaiting + CASE WHEN s.billability = 'awaiting' THEN s.total - s.all_free ELSE 0 END,
-            warn_next = CASE WHEN s.looks THEN weir.next_mark(s.warn_at, s.allowance, s.stands) ELSE t.warn_next END, warned_of = s.allowance
+            warn_next = CASE WHEN s.looks THEN weir.next_mark(s.warn_at, s.included, s.allowance, s.stands) ELSE t.warn_next END, warned_of = s.allowance
         FROM split s WHERE s.last AND t.ctid = s.totals),
     crossed AS MATERIALIZED (  -- thresholds that are reached; of several in one jump the highest is told
-        SELECT s.key, w.percent, s.allowance, s.stands, s.at, w.percent = max(w.percent) OVER (PARTITION BY s.key) AS told
-        FROM split s CROSS JOIN LATERAL unnest(s.warn_at) AS w(percent)
-        WHERE s.last AND s.looks AND s.allowance > 0 AND s.stands::numeric * 100 >= w.percent::numeric * s.allowance)
+        SELECT x.*, row_number() OVER (PARTITION BY x.key ORDER BY x.percent::numeric * x.allowance DESC, x.allowance) = 1 AS told
+        FROM (SELECT s.key, w.percent, s.allowance, s.stands, s.at
+              FROM split s CROSS JOIN LATERAL unnest(s.warn_at) AS w(percent)
+              WHERE s.last AND s.looks AND s.allowance > 0 AND s.stands::numeric * 100 >= w.percent::numeric * s.allowance
+              UNION ALL
+              SELECT s.key, 100, s.included, s.stands, s.at FROM split s
+              WHERE s.last AND s.looks AND s.included > 0 AND s.included < s.allowance AND s.stands >= s.included AND s.warn_at <> '{}') x)
     INSERT INTO weir.warnings (key, threshold, allowance, used, told, at)
     SELECT c.key, c.percent, c.allowance, c.stands, c.told, c.at FROM crossed c
     WHERE NOT EXISTS (SELECT FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id WHERE k.key = c.key AND p.state = 'void')
-    ORDER BY c.key, c.percent
+    ORDER BY c.key, c.percent::numeric * c.allowance
     ON CONFLICT (key, allowance, threshold) DO NOTHING;
     IF FOUND THEN
         PERFORM pg_notify('weir_warning', '');

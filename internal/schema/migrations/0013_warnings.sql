@@ -14,10 +14,12 @@ BEGIN
 END $$;
 
 -- The least amount above p_used at which a threshold is reached. No threshold left: the number that stands for no bound.
-CREATE FUNCTION weir.next_mark(p_warn_at integer[], p_allowance bigint, p_used bigint) RETURNS bigint
+-- Where a cap lets the allowance reach past the included units, their end is a threshold too: from there on use costs.
+CREATE FUNCTION weir.next_mark(p_warn_at integer[], p_included bigint, p_allowance bigint, p_used bigint) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-    RETURN (SELECT coalesce(min(m.units), weir.boundless())::bigint
+    RETURN (SELECT coalesce(least(min(m.units), CASE WHEN p_included > 0 AND p_included > p_used AND p_included < p_allowance AND p_warn_at <> '{}'
+                                                     THEN p_included END), weir.boundless())::bigint
         FROM unnest(p_warn_at) AS w(percent) CROSS JOIN LATERAL (SELECT ceil(w.percent::numeric * p_allowance / 100) AS units) m
         WHERE p_allowance > 0 AND m.units > p_used);
 END $$;
@@ -34,7 +36,7 @@ CREATE TABLE weir.warnings (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     key       bigint NOT NULL REFERENCES weir.keys ON DELETE CASCADE,
     threshold integer NOT NULL,       -- percent
-    allowance bigint NOT NULL,        -- units
+    allowance bigint NOT NULL,        -- units: of the key, or what is included, where that is less
     used      bigint NOT NULL,        -- units, when it was found
     told      boolean NOT NULL,       -- false: a higher threshold was reached in the same fold
     at        timestamptz NOT NULL,   -- business time of the usage that reached it
@@ -71,7 +73,7 @@ CREATE TABLE weir.contacts (
 );
 
 -- Queues what was found since for each channel, and claims up to p_most rows that are due. A warning is left out when a
--- higher threshold of the same allowance was reached meanwhile, or when its period is over: one notice says it all.
+-- higher threshold of the same terms was reached meanwhile, or when its period is over: one notice says it all.
 CREATE FUNCTION weir.claim_warnings(p_channels text[], p_now timestamptz, p_settle interval, p_hold interval, p_most integer)
     RETURNS TABLE (warning bigint, channel text, claim bigint, attempts integer)
     LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
@@ -102,7 +104,8 @@ BEGIN
         SELECT d.warning, d.channel,
                CASE WHEN p.state = 'void' THEN 'the period was found wrong'
                     WHEN coalesce(p.cut, p.ends) <= p_now THEN 'the period is over'
-                    WHEN EXISTS (SELECT FROM weir.warnings h WHERE h.key = w.key AND h.allowance = w.allowance AND h.threshold > w.threshold)
+                    WHEN EXISTS (SELECT FROM weir.warnings h WHERE h.key = w.key AND h.threshold::numeric * h.allowance > w.threshold::numeric * w.allowance
+                                 AND (h.allowance = w.allowance OR h.allowance IN (k.included, k.allowance) AND w.allowance IN (k.included, k.allowance)))
                     THEN 'a higher threshold is told instead' END AS moot
         FROM due d JOIN weir.warnings w ON w.id = d.warning JOIN weir.keys k ON k.key = w.key JOIN weir.periods p ON p.id = k.period_id),
     skipped AS (
