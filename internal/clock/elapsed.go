@@ -6,6 +6,12 @@ import "time"
 // and on Linux and macOS it runs on while the machine is suspended. Go's own monotonic clock stands still then. It is
 // safe for concurrent use.
 func Elapsed() func() time.Duration {
-	start, boot := time.Now(), sinceBoot()
-	return func() time.Duration { return max(time.Since(start), sinceBoot()-boot) }
+	start := time.Now()
+	return furthest(func() time.Duration { return time.Since(start) }, sinceBoot)
+}
+
+// furthest is the clock of two that has run for longer.
+func furthest(running, boot func() time.Duration) func() time.Duration {
+	began := boot()
+	return func() time.Duration { return max(running(), boot()-began) }
 }

@@ -24,8 +24,16 @@ func TestElapsedCountsSuspensions(t *testing.T) {
 	now := sinceBoot()
 	require.GreaterOrEqual(t, now, before)
 	require.LessOrEqual(t, now, uptime()+10*time.Millisecond)
-	elapsed := Elapsed()
-	first := elapsed()
-	require.GreaterOrEqual(t, first, time.Duration(0))
-	require.GreaterOrEqual(t, elapsed(), first)
+
+	var awake, slept time.Duration
+	elapsed := furthest(func() time.Duration { return awake }, func() time.Duration { return now + awake + slept })
+	awake = time.Second
+	require.Equal(t, time.Second, elapsed())
+	slept = time.Hour
+	require.Equal(t, time.Hour+time.Second, elapsed())
+	now = -slept // the system tells no more
+	require.Equal(t, time.Second, elapsed())
+	here := Elapsed()
+	first := here()
+	require.Eventually(t, func() bool { return here() > first }, time.Second, time.Millisecond)
 }
