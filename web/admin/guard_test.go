@@ -79,9 +79,22 @@ func TestASessionEnds(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, v.get("/admin/").status, "its time is over")
 
 	v = w.signedIn("Ada")
+	other := w.signedIn("Ada")
+	stolen := v.http.Jar.Cookies(mustParse(t, w.url+"/admin/"))[0].String()
+	require.Equal(t, http.StatusOK, w.browser().get("/admin/", "Cookie", stolen).status)
 	key := v.key("/admin/")
 	require.Equal(t, http.StatusSeeOther, v.post("/admin/logout", url.Values{"key": {key}}).status)
 	require.Equal(t, http.StatusUnauthorized, v.get("/admin/").status, "it was ended")
+	require.Equal(t, http.StatusUnauthorized, w.browser().get("/admin/", "Cookie", stolen).status, "and so are its copies")
+	require.Equal(t, http.StatusOK, other.get("/admin/").status, "another session of the same moment goes on")
+	w.serve()
+	require.Equal(t, http.StatusUnauthorized, w.browser().get("/admin/", "Cookie", stolen).status, "at every worker")
+	w.wall = w.wall.Add(9 * time.Hour)
+	v = w.signedIn("Ada")
+	require.Equal(t, http.StatusSeeOther, v.post("/admin/logout", url.Values{"key": {v.key("/admin/")}}).status)
+	var kept int
+	require.NoError(t, w.db.QueryRow(t.Context(), "SELECT count(*) FROM weir.ended_sessions").Scan(&kept))
+	require.Equal(t, 1, kept, "those whose time is over are forgotten")
 
 	v = w.signedIn("Ada")
 	w.cfg.Token = "another token"

@@ -15,11 +15,18 @@ func (a *Admin) admitted(h handler) http.Handler {
 			return
 		}
 		who, ok := a.guard.who(r)
-		if ok {
-			h(w, r, who)
+		if !ok {
+			a.refuse(w, r)
 			return
 		}
-		a.refuse(w, r)
+		switch ended, err := a.ended(r.Context(), who); {
+		case err != nil:
+			a.failed(w, r, person{}, err)
+		case ended:
+			a.refuse(w, r)
+		default:
+			h(w, r, who)
+		}
 	})
 }
 
@@ -100,7 +107,14 @@ func (a *Admin) login(w http.ResponseWriter, r *http.Request) {
 	a.render(w, r, person{}, status, "login.html", view{Title: "Sign in", Page: v})
 }
 
-func (a *Admin) logout(w http.ResponseWriter, r *http.Request, _ person) {
+// logout ends a session, and not only its cookie: a copy of it admits nobody any more.
+func (a *Admin) logout(w http.ResponseWriter, r *http.Request, who person) {
+	if who.via == bySession {
+		if err := a.end(r.Context(), who); err != nil {
+			a.failed(w, r, who, err)
+			return
+		}
+	}
 	setCookie(w, r, sessionCookie, "", 0)
 	http.Redirect(w, r, "/admin/", http.StatusSeeOther)
 }

@@ -1,8 +1,12 @@
 package admin
 
 import (
+	"context"
 	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -19,7 +23,7 @@ const (
 
 // newSession is the value of a session's cookie. Its key follows from the token: a new token ends all sessions.
 func (g *guard) newSession(name string) string {
-	body := strconv.FormatInt(g.wall().Add(sessionLife).Unix(), 10) + "." + encode([]byte(name))
+	body := strconv.FormatInt(g.wall().Add(sessionLife).Unix(), 10) + "." + encode([]byte(name)) + "." + rand.Text()
 	return body + "." + encode(g.seal("session", body))
 }
 
@@ -33,12 +37,44 @@ func (g *guard) openSession(value string) (string, bool) {
 		return "", false
 	}
 	until, name, _ := strings.Cut(body, ".")
+	name, _, _ = strings.Cut(name, ".") // what follows tells sessions of one moment apart
 	at, err := strconv.ParseInt(until, 10, 64)
 	if err != nil || !g.wall().Before(time.Unix(at, 0)) {
 		return "", false
 	}
 	b, err := decode(name)
 	return string(b), err == nil
+}
+
+// end ends a session for every worker, and forgets those whose time is over.
+func (a *Admin) end(ctx context.Context, who person) error {
+	now := a.cfg.WallClock()
+	_, err := a.cfg.DB.Exec(ctx, `WITH over AS (DELETE FROM weir.ended_sessions WHERE until < $2)
+		INSERT INTO weir.ended_sessions (digest, until) VALUES ($1, $3) ON CONFLICT DO NOTHING`, digest(who), now, now.Add(sessionLife))
+	if err != nil {
+		return fmt.Errorf("end a session: %w", err)
+	}
+	return nil
+}
+
+// ended reports whether a person's session was ended.
+func (a *Admin) ended(ctx context.Context, who person) (is bool, err error) {
+	if who.via != bySession {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	err = a.cfg.DB.QueryRow(ctx, "SELECT EXISTS (SELECT FROM weir.ended_sessions WHERE digest = $1)", digest(who)).Scan(&is)
+	if err != nil {
+		return false, fmt.Errorf("look whether a session was ended: %w", err)
+	}
+	return is, nil
+}
+
+// digest is what is stored of a session: nobody who reads it can use it.
+func digest(who person) []byte {
+	d := sha256.Sum256([]byte(who.mark))
+	return d[:]
 }
 
 // formKey is what a form on a page of this person carries.

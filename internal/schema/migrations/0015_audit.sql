@@ -31,6 +31,12 @@ CREATE TRIGGER keep_outcome BEFORE UPDATE ON weir.audit FOR EACH ROW WHEN (OLD.r
 CREATE TRIGGER keep_rows BEFORE DELETE ON weir.audit FOR EACH ROW EXECUTE FUNCTION weir.keep_ledger();
 CREATE TRIGGER keep_all BEFORE TRUNCATE ON weir.audit EXECUTE FUNCTION weir.keep_ledger();
 
+-- Sessions of the admin that were ended before their time: digests, kept until the sessions are over by themselves.
+CREATE TABLE weir.ended_sessions (
+    digest bytea PRIMARY KEY CHECK (octet_length(digest) = 32),
+    until  timestamptz NOT NULL
+);
+
 -- What plan sync and plans apply decided about an account: weir.accounts and weir.periods keep only the last of it.
 CREATE TABLE weir.plan_log (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
