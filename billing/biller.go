@@ -35,7 +35,7 @@ type Config struct {
 	// SecondLook is the wall time after a reading of Stripe's clock that is too far off, before a second one stops
 	// sending; nothing is sent meanwhile. Zero is 3 s.
 	SecondLook time.Duration
-	// LookEach is the wall time between two looks at all ended periods whose invoices are not final; zero is 5 s.
+	// LookEach is the wall time between two looks at ended periods that are due for a report or for new books; zero is 5 s.
 	LookEach time.Duration
 	// StoreTime bounds each storing of what came of work when the work's own time may be over: outcomes are known then,
 	// and only then. What a database that hangs does not take is as after a crash. It also bounds the wait for what became

@@ -27,7 +27,8 @@ func (b *Biller) Due(ctx context.Context) (Due, error) {
 		EXISTS (SELECT FROM weir.periods WHERE state IN ('open', 'closing') AND ends <= $1 AND coalesce(cut, ends) <= $1) OR EXISTS (SELECT FROM weir.strays),
 		EXISTS (SELECT FROM weir.chains WHERE due)
 			OR EXISTS (SELECT FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over AND retry_at <= clock_timestamp())
-			OR EXISTS (SELECT FROM weir.billing WHERE planned_at IS NULL OR planned_at <= $1 - interval '1 hour'),
+			OR EXISTS (SELECT FROM weir.billing WHERE planned_at IS NULL OR planned_at <= $1 - interval '1 hour')
+			OR EXISTS (SELECT FROM weir.moved) OR EXISTS (SELECT FROM weir.closing_due($1)),
 		EXISTS (SELECT FROM weir.invoices WHERE wanted > read AND claimed_until <= clock_timestamp()),
 		EXISTS (SELECT FROM weir.late WHERE state = 'stored' AND retry_at <= clock_timestamp()),
 		EXISTS (SELECT FROM weir.reports WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over AND state = 'unknown'

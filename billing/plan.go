@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	planChunk = 500       // keys planned in one transaction
-	planEach  = time.Hour // business time between two passes over all keys
+	planChunk  = 500       // keys planned in one transaction
+	planEach   = time.Hour // business time between two passes over all keys
+	rebookMost = 1000      // books made again in one transaction
 )
 
 // planNext stores links for the next keys that are due at once: those of ended periods whose deadline is near, and, once
@@ -121,25 +122,17 @@ func (b *Biller) wakeEnded(ctx context.Context, now time.Time) error {
 	}
 	_, err := b.db.Exec(ctx, `
 		INSERT INTO weir.chains AS h (key, due)
-		SELECT k.key, true FROM weir.periods p
-		JOIN weir.keys k ON k.period_id = p.id AND k.billability <> 'awaiting'
+		SELECT DISTINCT k.key, true FROM weir.closing_due($1) d
+		JOIN weir.keys k ON k.period_id = d.period_id AND k.billability <> 'awaiting'
 		JOIN weir.totals t ON t.key = k.key
 		LEFT JOIN weir.chains c ON c.key = k.key
-		WHERE p.state = 'closing' AND p.confirmed AND $1 >= least(weir.close_deadline(p) - interval '10 minutes', p.ends + interval '45 minutes')
-		  AND weir.billable(t.overage, t.not_billable, k.highest_maximum) <> coalesce(c.upto, 0)
+		WHERE weir.billable(t.overage, t.not_billable, k.highest_maximum) <> coalesce(c.upto, 0)
 		ORDER BY k.key
 		ON CONFLICT (key) DO UPDATE SET due = true WHERE NOT h.due`, now)
 	if err != nil {
 		return fmt.Errorf("wake ended periods: %w", err)
 	}
-	rows, err := b.db.Query(ctx, `
-		(SELECT b.key FROM weir.books b JOIN weir.totals t ON t.key = b.key JOIN weir.keys k ON k.key = b.key JOIN weir.periods p ON p.id = k.period_id
-		 WHERE (b.overage, b.not_billable) IS DISTINCT FROM (t.overage, t.not_billable) AND p.closed_at > $1::timestamptz - interval '40 days' ORDER BY b.key LIMIT 5000)
-		UNION -- free units of a period that another one carries on
-		(SELECT ok.key FROM weir.periods n JOIN weir.keys k ON k.period_id = n.id AND k.early_end = 'carry' JOIN weir.totals t ON t.key = k.key
-		 JOIN weir.periods p ON p.id = n.carried_from AND p.state IN ('closed', 'invoiced')
-		 JOIN weir.keys ok ON ok.period_id = p.id AND ok.feature_id = k.feature_id JOIN weir.totals ot ON ot.key = ok.key
-		 WHERE n.carried_from IS NOT NULL AND n.state IN ('open', 'closing') AND t.carried < ot.free ORDER BY ok.key LIMIT 5000)`, now)
+	rows, err := b.db.Query(ctx, "SELECT key FROM weir.moved ORDER BY key LIMIT $1", rebookMost)
 	if err != nil {
 		return fmt.Errorf("find books to make again: %w", err)
 	}
@@ -155,6 +148,9 @@ func (b *Biller) rebook(ctx context.Context, keys []int64) error {
 	now := b.now()
 	err := b.begin(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT FROM weir.fold FOR UPDATE"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM weir.moved WHERE key = ANY ($1)", keys); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "SELECT weir.book($1, $2)", keys, now); err != nil {

@@ -106,8 +106,10 @@ BEGIN
     UPDATE weir.periods p SET state = 'closed', closed_at = p_now, given_up = x.gave
         FROM unnest(v_ids, v_gave) AS x(id, gave) WHERE p.id = x.id;
     PERFORM weir.carry(v_ids);
+    UPDATE weir.totals t SET booked = true WHERE t.key = ANY (v_keys);
     PERFORM weir.book(v_keys, p_now);
-    -- An invoice that was final before the close: nothing is sent any more.
+    -- An invoice that was final before the close: nothing is sent any more. All chains first, in their order.
+    PERFORM FROM weir.chains c WHERE c.key = ANY (v_keys) ORDER BY c.key FOR UPDATE;
     FOR r IN
         SELECT DISTINCT i.invoice FROM unnest(v_keys) AS x(key)
         CROSS JOIN LATERAL (SELECT y.subscription, y.starts FROM weir.segments y WHERE y.key = x.key OFFSET 0) s

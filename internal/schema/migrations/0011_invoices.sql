@@ -131,6 +131,9 @@ BEGIN
         PERFORM weir.finalize(v_final, 'invoice ' || p_invoice, p_now);
     END IF;
     PERFORM weir.book(v_keys, p_now);
+    -- Whoever voids an invoice may have billed its usage on another one, or not want it billed: a person decides.
+    UPDATE weir.late x SET state = 'held' WHERE i.status = 'void' AND x.key = ANY (v_keys) AND x.state = 'stored' AND x.units > 0 AND x.attempts = 0
+        AND x.actor IS NULL AND x.created_at = p_now;
     IF i.status <> 'draft' THEN
         PERFORM weir.note_short(i.subscription, p_now);
     END IF;
@@ -191,6 +194,8 @@ DECLARE
     v_keys bigint[];
 BEGIN
     PERFORM FROM weir.fold FOR UPDATE;
+    PERFORM FROM weir.chains c WHERE c.key IN (SELECT s.key FROM weir.segments s JOIN weir.books b ON b.key = s.key AND NOT b.final WHERE s.subscription = p_subscription)
+        ORDER BY c.key FOR UPDATE;
     FOR r IN
         SELECT i.invoice FROM weir.invoices i
         WHERE i.subscription = p_subscription AND i.status IN ('open', 'paid', 'uncollectible', 'void')

@@ -18,6 +18,34 @@ END $$;
 CREATE TRIGGER note_stray AFTER UPDATE OF free, overage ON weir.totals FOR EACH ROW
     WHEN (NEW.void AND NEW.free + NEW.overage <> NEW.carried) EXECUTE FUNCTION weir.note_stray();
 
+ALTER TABLE weir.totals ADD COLUMN booked boolean NOT NULL DEFAULT false;  -- of a period that was closed: what moves here moves its books
+
+-- Keys of closed periods whose totals have moved since their books were made.
+CREATE TABLE weir.moved (
+    key bigint PRIMARY KEY REFERENCES weir.keys ON DELETE CASCADE
+);
+
+CREATE FUNCTION weir.note_moved() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    INSERT INTO weir.moved (key) VALUES (NEW.key) ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_moved AFTER UPDATE OF free, overage, not_billable ON weir.totals FOR EACH ROW
+    WHEN (NEW.booked AND (NEW.free, NEW.overage, NEW.not_billable) IS DISTINCT FROM (OLD.free, OLD.overage, OLD.not_billable)) EXECUTE FUNCTION weir.note_moved();
+
+-- Closing periods that are due for their reports all the same: those that ended 45 minutes ago, and those whose draft has
+-- 10 minutes left, some twice. Each is found by when it is due, however many wait for a node.
+CREATE FUNCTION weir.closing_due(p_now timestamptz) RETURNS TABLE (period_id bigint)
+    LANGUAGE sql STABLE AS $$
+    SELECT p.id FROM weir.periods p
+    WHERE p.state = 'closing' AND p.confirmed AND p.ends <= p_now - interval '45 minutes'
+    UNION ALL
+    SELECT k.period_id FROM weir.invoices i JOIN weir.segments s ON s.subscription = i.subscription AND s.window_end >= i.created - interval '1 hour'
+    JOIN weir.keys k ON k.key = s.key JOIN weir.periods p ON p.id = k.period_id
+    WHERE i.status = 'draft' AND i.finalizes_at <= p_now + interval '10 minutes' AND i.created > p_now - interval '50 minutes'
+      AND p.state = 'closing' AND p.confirmed AND weir.close_deadline(p) <= p_now + interval '10 minutes'
+$$;
+
 -- Moves what a void period counted to the true one: a pair of adjustments per feature, counted forward there like any
 -- units. Runs again for units that nodes fold later. The caller holds weir.fold and has folded.
 CREATE FUNCTION weir.move_units(p_void bigint, p_true bigint, p_now timestamptz) RETURNS bigint
