@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,19 +23,39 @@ type sentRow struct {
 }
 
 // lookAtSent looks once a day at the invoice items of late usage that no read invoice bills yet: one that was deleted at
-// Stripe is for a person again, and an invoice that took one is read, whatever its webhooks did.
-func (b *Biller) lookAtSent(ctx context.Context, c *Client) error {
+// Stripe is for a person again, and an invoice that took one is read, whatever its webhooks did. all says that none is
+// left of this pass.
+func (b *Biller) lookAtSent(ctx context.Context, c *Client, s sweep) (all bool, err error) {
 	rows, err := b.db.Query(ctx, `SELECT l.id, k.account_id, l.units, l.object FROM weir.late l JOIN weir.keys k ON k.key = l.key
 		WHERE l.state = 'sent' AND l.object IS NOT NULL AND (l.read_at IS NULL OR l.read_at <= $1::timestamptz - $2::interval)
 		ORDER BY l.read_at NULLS FIRST, l.id LIMIT $3`, b.now(), sentLook, sentMost)
 	if err != nil {
-		return fmt.Errorf("find late usage that was sent: %w", err)
+		return false, fmt.Errorf("find late usage that was sent: %w", err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[sentRow])
 	if err != nil {
-		return fmt.Errorf("find late usage that was sent: %w", err)
+		return false, fmt.Errorf("find late usage that was sent: %w", err)
 	}
-	return each(ctx, b.cfg.Readers, list, func(ctx context.Context, l sentRow) error { return b.lookAtItem(ctx, c, l) })
+	for some := range slices.Chunk(list, sweepAtOnce) {
+		if s.over() {
+			return false, nil
+		}
+		if err := each(ctx, b.cfg.Readers, some, func(ctx context.Context, l sentRow) error { return b.lookOrPass(ctx, c, l) }); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (b *Biller) lookOrPass(ctx context.Context, c *Client, l sentRow) error {
+	passed, err := b.orPass(ctx, c, l.Object, func() error { return b.lookAtItem(ctx, c, l) })
+	if err != nil || !passed {
+		return err
+	}
+	if _, err := b.db.Exec(ctx, "UPDATE weir.late SET read_at = $2 WHERE id = $1", l.ID, b.now()); err != nil {
+		return fmt.Errorf("pass over %s: %w", l.Object, err)
+	}
+	return nil
 }
 
 func (b *Biller) lookAtItem(ctx context.Context, c *Client, l sentRow) error {

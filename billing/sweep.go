@@ -23,41 +23,41 @@ const (
 	sweepMost      = 5000                 // subscriptions whose invoices are listed in one call
 	sweepAtOnce    = 50                   // of these, begun between two looks at the time
 	voidedLook     = 180 * 24 * time.Hour // the age of invoices that may have been voided
+	passAfter      = 3                    // failures of one object
 )
 
 // Sweep looks for what webhooks missed: it lists all subscriptions, canceled ones included, marks the customers of those
 // that changed, lists the invoices of ended windows that none is known of, and looks which invoices were voided. It also
 // settles what time alone settles. It runs daily and on demand. Each call goes on where the last one ended, for two
-// thirds of ctx's time: a sweep takes as many calls as it needs, and is due until it has come to its end.
+// thirds of ctx's time: a sweep takes as many calls as it needs, and is due until it has come to its end. No part waits
+// for one before it that fails, and no part for one object that always does.
 func (b *Biller) Sweep(ctx context.Context) error {
 	c, err := b.stripe()
 	if err != nil {
 		return err
 	}
 	s := sweep{last: lastStart(ctx)}
-	err = b.db.QueryRow(ctx, `UPDATE weir.billing SET sweep_began = least(coalesce(sweep_began, $1), $1) RETURNING sweep_began, sweep_after, sweep_listed`, b.now()).
-		Scan(&s.began, &s.after, &s.listed)
+	err = b.db.QueryRow(ctx, `UPDATE weir.billing SET sweep_began = least(coalesce(sweep_began, $1), $1)
+		RETURNING sweep_began, sweep_after, sweep_listed, sweep_voids, sweep_voids_listed`, b.now()).Scan(&s.began, &s.after, &s.listed, &s.voids, &s.voidsListed)
 	if err != nil {
 		return fmt.Errorf("begin the sweep: %w", err)
 	}
-	if !s.listed {
-		if all, err := b.sweepSubscriptions(ctx, c, s); err != nil || !all {
-			return err
+	var errs []error
+	done := true
+	for _, part := range []func(context.Context, *Client, sweep) (bool, error){b.sweepSubscriptions, b.sweepInvoices, b.sweepVoided, b.lookAtSent} {
+		all, err := part(ctx, c, s)
+		errs, done = append(errs, err), done && all && err == nil
+		if ctx.Err() != nil || isStopped(err) {
+			break
 		}
 	}
-	if all, err := b.sweepInvoices(ctx, c, s); err != nil || !all {
-		return err
-	}
-	if err := b.sweepVoided(ctx, c); err != nil {
-		return err
-	}
-	if err := b.lookAtSent(ctx, c); err != nil {
-		return err
+	if !done {
+		return errors.Join(errs...)
 	}
 	if err := b.Settled(ctx); err != nil {
 		return err
 	}
-	if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET swept_at = $1, sweep_began = NULL, sweep_after = '', sweep_listed = false", b.now()); err != nil {
+	if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET swept_at = $1, "+newSweep, b.now()); err != nil {
 		return fmt.Errorf("note the sweep: %w", err)
 	}
 	return nil
@@ -69,7 +69,12 @@ type sweep struct {
 	after  string    // the subscription that was listed last
 	listed bool      // all were
 	last   time.Time // wall: nothing is begun later
+
+	voids       string // the void invoice that was listed last
+	voidsListed bool   // all were
 }
+
+const newSweep = "sweep_began = NULL, sweep_after = '', sweep_listed = false, sweep_voids = '', sweep_voids_listed = false"
 
 func (s sweep) over() bool { return !s.last.IsZero() && time.Now().After(s.last) }
 
@@ -83,7 +88,7 @@ func lastStart(ctx context.Context) time.Time {
 
 // sweepAnew lets the next sweep look at everything again.
 func (b *Biller) sweepAnew(ctx context.Context) error {
-	if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET sweep_began = NULL, sweep_after = '', sweep_listed = false"); err != nil {
+	if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET "+newSweep); err != nil {
 		return fmt.Errorf("begin the sweep anew: %w", err)
 	}
 	return nil
@@ -149,8 +154,8 @@ func (b *Biller) settleHourly(ctx context.Context) error {
 // looked at.
 func (b *Biller) sweepSubscriptions(ctx context.Context, c *Client, s sweep) (all bool, err error) {
 	for range sweepPages {
-		if s.over() {
-			return false, nil
+		if s.listed || s.over() {
+			return s.listed, nil
 		}
 		form := values("limit", pageSize, "status", "all")
 		if s.after != "" {
@@ -208,9 +213,16 @@ func (b *Biller) sweepPage(ctx context.Context, c *Client, subs []subscription) 
 		case !changed, !known && !d.ours:
 			continue
 		case alone && !s.ended() && !s.Items.HasMore:
-			if err := b.applyListed(ctx, c, *s); err != nil {
+			err := b.applyListed(ctx, c, *s)
+			_, throttled := Throttled(err)
+			switch {
+			case err == nil:
+				continue
+			case ctx.Err() != nil, isStopped(err), throttled:
 				return err
 			}
+			b.log.Warn("a listed subscription could not be applied; its customer is read instead", "subscription", s.ID, "error", err)
+			fallthrough
 		default:
 			if err := b.begin(ctx, func(tx pgx.Tx) error { return wantCustomer(ctx, tx, string(s.Customer), c.Live(), b.now()) }); err != nil {
 				return fmt.Errorf("mark customer %s: %w", s.Customer, err)
@@ -283,40 +295,84 @@ func (b *Biller) sweepInvoices(ctx context.Context, c *Client, s sweep) (all boo
 		if s.over() {
 			return false, nil
 		}
-		if err := each(ctx, b.cfg.Readers, some, func(ctx context.Context, id string) error { return b.sweepSubscriptionInvoices(ctx, c, id) }); err != nil {
+		if err := each(ctx, b.cfg.Readers, some, func(ctx context.Context, id string) error { return b.sweepSubscription(ctx, c, id) }); err != nil {
 			return false, err
 		}
 	}
 	return len(subs) < sweepMost, nil
 }
 
-// sweepVoided looks which invoices of the last half year are void, the newest first, and lets those be read that were
-// not when they were read last: an invoice may be voided at any time after its windows were final. Of more than maxPages
-// pages the oldest are not looked at.
-func (b *Biller) sweepVoided(ctx context.Context, c *Client) error {
-	after := ""
-	for range maxPages {
-		form := values("limit", pageSize, "status", "void", "created[gte]", units(b.now().Add(-voidedLook).Unix()))
-		if after != "" {
-			form.Add("starting_after", after)
+// sweepVoided looks which invoices of the last half year are void, the newest first, from where the sweep is, and lets
+// those be read that were not when they were read last: an invoice may be voided at any time after its windows were
+// final. all says that none is left.
+func (b *Biller) sweepVoided(ctx context.Context, c *Client, s sweep) (all bool, err error) {
+	for range sweepPages {
+		if s.voidsListed || s.over() {
+			return s.voidsListed, nil
+		}
+		form := values("limit", pageSize, "status", "void", "created[gte]", units(s.began.Add(-voidedLook).Unix()))
+		if s.voids != "" {
+			form.Add("starting_after", s.voids)
 		}
 		page, _, err := call[list[invoice]](ctx, c, request{method: http.MethodGet, path: "/v1/invoices", form: form})
+		if s.voids != "" && IsPermanent(err) { // the place is gone
+			return false, errors.Join(fmt.Errorf("list voided invoices after %s: %w", s.voids, err), b.sweepAnew(ctx))
+		}
 		if err != nil {
-			return fmt.Errorf("list voided invoices: %w", err)
+			return false, fmt.Errorf("list voided invoices: %w", err)
 		}
 		ids := make([]string, 0, len(page.Data))
 		for i := range page.Data {
 			ids = append(ids, page.Data[i].ID)
 		}
 		if _, err := b.db.Exec(ctx, "UPDATE weir.invoices SET wanted = wanted + 1 WHERE invoice = ANY ($1) AND status <> 'void' AND wanted = read", ids); err != nil {
-			return fmt.Errorf("mark voided invoices: %w", err)
+			return false, fmt.Errorf("mark voided invoices: %w", err)
 		}
-		if !page.HasMore || len(ids) == 0 {
-			return nil
+		if s.voidsListed = !page.HasMore || len(ids) == 0; !s.voidsListed {
+			s.voids = ids[len(ids)-1]
 		}
-		after = ids[len(ids)-1]
+		if _, err := b.db.Exec(ctx, "UPDATE weir.billing SET sweep_voids = $1, sweep_voids_listed = $2 WHERE sweep_began = $3", s.voids, s.voidsListed, s.began); err != nil {
+			return false, fmt.Errorf("note how far the sweep is: %w", err)
+		}
+	}
+	return s.voidsListed, nil
+}
+
+// sweepSubscription lists the invoices of one subscription, or passes over it.
+func (b *Biller) sweepSubscription(ctx context.Context, c *Client, sub string) error {
+	passed, err := b.orPass(ctx, c, sub, func() error { return b.sweepSubscriptionInvoices(ctx, c, sub) })
+	if err != nil || !passed {
+		return err
+	}
+	if _, err := b.db.Exec(ctx, "UPDATE weir.subscriptions SET listed_at = $2 WHERE subscription = $1", sub, b.now()); err != nil {
+		return fmt.Errorf("pass over %s: %w", sub, err)
 	}
 	return nil
+}
+
+// orPass does something for one object of a sweep, up to three times. What fails each time, although Stripe and the
+// database answer otherwise, is found and passed over until the next sweep.
+func (b *Biller) orPass(ctx context.Context, c *Client, id string, do func() error) (passed bool, err error) {
+	for try := int32(1); ; try++ {
+		err := do()
+		_, throttled := Throttled(err)
+		switch {
+		case err == nil:
+			return false, clearFinding(ctx, b.db, "sweep_skipped", id, "the sweep", b.now())
+		case ctx.Err() != nil, isStopped(err), throttled:
+			return false, err
+		case try < passAfter && !IsPermanent(err):
+			if sleep(ctx, backOff(try, err)) != nil {
+				return false, err
+			}
+			continue
+		}
+		if _, _, probe := call[struct{}](ctx, c, request{method: http.MethodGet, path: "/v1/invoices", form: values("limit", "1")}); probe != nil {
+			return false, err
+		}
+		return true, raise(ctx, b.db, finding{kind: "sweep_skipped", subject: id, message: fmt.Sprintf(
+			"the sweep could not look at %s and went on without it, it tries again tomorrow: %s", id, clip(err.Error()))}, b.now())
+	}
 }
 
 func (b *Biller) sweepSubscriptionInvoices(ctx context.Context, c *Client, sub string) error {

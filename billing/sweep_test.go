@@ -2,8 +2,10 @@ package billing_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -161,4 +163,94 @@ func TestRenewalsStopUnconfirmedWhateverStripeDoes(t *testing.T) {
 	require.Equal(t, "no", w.text("SELECT billability FROM weir.keys WHERE key = $1", key))
 	require.Contains(t, w.findings()["unconfirmed_period"], "not confirmed")
 	require.EqualValues(t, 0, w.number("SELECT count(*) FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id WHERE k.billability = 'awaiting' AND p.starts < $1", end.Add(time.Hour)))
+}
+
+// refusing is a way to Stripe on which requests whose URL has a text are always answered with a status.
+type refusing struct {
+	next   http.RoundTripper
+	part   string
+	status int
+}
+
+func (b *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.Contains(r.URL.String(), b.part) {
+		return b.next.RoundTrip(r)
+	}
+	body := io.NopCloser(strings.NewReader(`{"error": {"type": "api_error", "message": "broken"}}`))
+	return &http.Response{StatusCode: b.status, Header: http.Header{}, Body: body, Request: r}, nil
+}
+
+// brokenSweep sweeps once while Stripe answers so.
+func (w *world) brokenSweep(part string, status int) error {
+	w.Helper()
+	transport := &http.Transport{}
+	w.Cleanup(transport.CloseIdleConnections)
+	c, err := billing.NewClient(billing.ClientConfig{
+		Key: w.sim.APIKey(), BaseURL: w.simURL, HTTPClient: &http.Client{Transport: &refusing{transport, part, status}}, EventsPerSecond: 1000, ReadsPerSecond: 1000,
+	})
+	require.NoError(w, err)
+	b, err := billing.New(w.db, billing.Config{Stripe: c, Clock: w.sim, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(w, err)
+	return b.Sweep(w.Context())
+}
+
+// One object that Stripe always answers with an error keeps no sweep from its end: it is found and passed over.
+func TestASweepPassesOverWhatAlwaysFails(t *testing.T) {
+	t.Parallel()
+	for name, status := range map[string]int{"500": 500, "404": 404} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{file: replace(planFile, "prices: [pro_monthly]", "prices: [pro_monthly]\n    late: invoice_item")})
+			customer, key := w.over("acme", 40)
+			w.over("other", 40)
+			w.toEnd()
+			w.hook.Serve(nil)
+			w.advance(start.AddDate(0, 1, 4), 12*time.Hour)
+			sub := w.text("SELECT subscription FROM weir.segments WHERE key = $1", key)
+			require.EqualValues(t, 2, w.number("SELECT count(*) FROM weir.books WHERE NOT final"))
+			require.NoError(t, w.brokenSweep("subscription="+sub, status))
+			require.Contains(t, w.findings()["sweep_skipped"], sub)
+			require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.books WHERE NOT final"), "the other one's invoice was read")
+			due, err := w.b.Due(t.Context())
+			require.NoError(t, err)
+			require.False(t, due.Sweep)
+			// The next one finds it well.
+			require.NoError(t, w.sim.Advance(t.Context(), w.sim.Now().Add(day)))
+			require.NoError(t, w.b.Sweep(t.Context()))
+			require.NotContains(t, w.findings(), "sweep_skipped")
+			require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
+			require.EqualValues(t, 40, w.billed(customer))
+		})
+	}
+}
+
+// The same for an item of late usage; and where Stripe answers nothing at all, nobody is passed over.
+func TestASweepPassesOverAnItemButNotOverAnOutage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{file: replace(planFile, "prices: [pro_monthly]", "prices: [pro_monthly]\n    late: invoice_item")})
+	_, key := w.over("acme", 40)
+	w.toEnd()
+	w.lateBy(key, 7)
+	require.NoError(t, w.b.Late(t.Context()))
+	item := w.text("SELECT object FROM weir.late")
+	require.Error(t, w.brokenSweep("/v1/invoice", 503))
+	require.NotContains(t, w.findings(), "sweep_skipped")
+	require.NoError(t, w.brokenSweep("/v1/invoiceitems/"+item, 503))
+	require.Contains(t, w.findings()["sweep_skipped"], item)
+	require.EqualValues(t, 1, w.number("SELECT count(*) FROM weir.late WHERE state = 'sent' AND read_at = $1", w.sim.Now()))
+}
+
+// A list that fails keeps nothing of what comes after it.
+func TestASweepGoesOnBehindAListThatFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	_, key := w.over("acme", 40)
+	w.toEnd()
+	w.hook.Serve(nil)
+	w.advance(start.AddDate(0, 1, 4), 12*time.Hour)
+	require.Error(t, w.brokenSweep("/v1/subscriptions", 500))
+	require.Equal(t, book{Overage: 40, Invoiced: 40}, w.book(key))
+	due, err := w.b.Due(t.Context())
+	require.NoError(t, err)
+	require.True(t, due.Sweep)
 }

@@ -15,6 +15,8 @@ CREATE TABLE weir.billing (
     sweep_began       timestamptz,    -- of the sweep that is under way
     sweep_after       text NOT NULL DEFAULT '',        -- the subscription that it listed last
     sweep_listed      boolean NOT NULL DEFAULT false,  -- it has listed all
+    sweep_voids       text NOT NULL DEFAULT '',        -- the void invoice that it listed last
+    sweep_voids_listed boolean NOT NULL DEFAULT false, -- it has listed all
     reconciled_at     timestamptz,
     planned_at        timestamptz     -- the last hourly pass over all keys
 );
