@@ -176,10 +176,13 @@ func (b *Biller) lateFailed(ctx context.Context, l *lateRow, cause error) error 
 		return fmt.Errorf("store late row %d: %w", l.ID, err)
 	}
 	if state == "held" {
-		return raise(ctx, b.db, finding{kind: "late_refused", subject: units(l.ID), message: fmt.Sprintf(
-			"Stripe refused late row %d: %s. Settle it with worker late release", l.ID, cause)}, b.now())
+		do := "Mend the cause and release it again with worker late release"
+		if l.Units < 0 {
+			do += ", or make the credit note by hand in the Dashboard and release the row with policy forgive"
+		}
+		return raise(ctx, b.db, finding{kind: "late_refused", subject: units(l.ID), message: fmt.Sprintf("Stripe refused late row %d: %s. %s", l.ID, cause, do)}, b.now())
 	}
-	if _, throttled := Throttled(cause); throttled || errors.Is(cause, errNoDraft) {
+	if _, throttled := Throttled(cause); throttled || errors.Is(cause, errNoDraft) || errors.Is(cause, errBeingRead) {
 		return nil
 	}
 	return fmt.Errorf("settle late row %d: %w", l.ID, cause)

@@ -63,6 +63,28 @@ func (s *Server) renderCreditLine(l *creditLine) object {
 }
 
 func (s *Server) createCreditNote(c *call) (object, error) {
+	cn, err := s.readCreditNote(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := cn.check(); err != nil {
+		return nil, err
+	}
+	s.issueCreditNote(cn, c)
+	return s.renderCreditNote(cn), nil
+}
+
+// previewCreditNote answers what a credit note would be, however it would be given back.
+func (s *Server) previewCreditNote(c *call) (object, error) {
+	cn, err := s.readCreditNote(c)
+	if err != nil {
+		return nil, err
+	}
+	cn.record.created, cn.after = c.now, cn.invoice.status == "paid"
+	return s.renderCreditNote(cn), nil
+}
+
+func (s *Server) readCreditNote(c *call) (*creditNote, error) {
 	in := c.in
 	cn := &creditNote{
 		memo: in.str("memo"), metadata: in.metadata(nil),
@@ -97,11 +119,7 @@ func (s *Server) createCreditNote(c *call) (object, error) {
 		cn.total = *whole
 	}
 	cn.invoice = inv
-	if err := cn.check(); err != nil {
-		return nil, err
-	}
-	s.issueCreditNote(cn, c)
-	return s.renderCreditNote(cn), nil
+	return cn, nil
 }
 
 // readCreditLine prices one line: by quantity of an invoice's line, or by

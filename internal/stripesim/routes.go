@@ -40,7 +40,7 @@ func (s *Server) route() {
 		"POST /v1/invoiceitems": s.createInvoiceItem, "GET /v1/invoiceitems": s.listInvoiceItems,
 		"GET /v1/invoiceitems/{id}": s.getInvoiceItem, "DELETE /v1/invoiceitems/{id}": s.deleteInvoiceItem,
 
-		"POST /v1/credit_notes": s.createCreditNote, "GET /v1/credit_notes": s.listCreditNotes,
+		"POST /v1/credit_notes": s.createCreditNote, "GET /v1/credit_notes": s.listCreditNotes, "GET /v1/credit_notes/preview": s.previewCreditNote,
 		"GET /v1/credit_notes/{id}": s.getCreditNote, "GET /v1/credit_notes/{id}/lines": s.listCreditLines,
 
 		"GET /v1/events": s.listEvents, "GET /v1/events/{id}": s.getEvent, "GET /v2/core/events/{id}": s.getThinEvent,
