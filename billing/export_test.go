@@ -10,6 +10,11 @@ import (
 // NaturalPeriod is naturalPeriod for tests outside the package.
 var NaturalPeriod = naturalPeriod
 
+// NoteSkew is noteSkew for tests outside the package.
+func (b *Biller) NoteSkew(ctx context.Context, skew time.Duration) error {
+	return b.noteSkew(ctx, skew)
+}
+
 // What tests do often, each through Do.
 
 func (b *Biller) Adjust(ctx context.Context, account, feature string, at time.Time, count int64, actor, reason string) (usage.Adjustment, error) {

@@ -163,6 +163,13 @@ func (b *Biller) noteSkew(ctx context.Context, skew time.Duration) error {
 		return fmt.Errorf("store the clock's skew: %w", err)
 	}
 	size := skew.Abs()
+	if skew < -stopSkew {
+		// What was first sent by a clock that is ahead was sent by now at the latest: Stripe's day runs from there.
+		_, err := b.db.Exec(ctx, `UPDATE weir.reports SET first_sent = $1 WHERE state IN ('stored', 'unknown') AND NOT replaced AND NOT over AND first_sent > $1`, now.Add(skew))
+		if err != nil {
+			return fmt.Errorf("correct when reports were first sent: %w", err)
+		}
+	}
 	if size <= stopSkew {
 		if err := b.resume(ctx, "clock", "the clocks agree"); err != nil {
 			return err

@@ -53,13 +53,18 @@ CREATE TABLE weir.turns (
 );
 INSERT INTO weir.turns DEFAULT VALUES;
 
+-- When the last attempt of a link began.
+CREATE FUNCTION weir.last_try(r weir.reports) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+    SELECT a.begun_at FROM weir.report_attempts a WHERE a.report = r.id AND a.attempt = r.attempts
+$$;
+
 -- The first link of a customer and meter that may be sent. An ambiguous link is sent again, unchanged, for 23 h; then a
--- summary decides.
+-- summary decides. A clock that is set back meanwhile makes no more hours of them.
 CREATE FUNCTION weir.turn_of(p_customer text, p_meter text, p_now timestamptz, p_wall timestamptz) RETURNS TABLE (id bigint)
     LANGUAGE sql STABLE AS $$
     SELECT y.id FROM weir.reports y
     WHERE y.customer = p_customer AND y.meter = p_meter AND y.state IN ('stored', 'unknown') AND NOT y.replaced AND NOT y.over
-      AND y.retry_at <= p_wall AND (NOT y.ambiguous OR p_now < y.first_sent + interval '23 hours')
+      AND y.retry_at <= p_wall AND (NOT y.ambiguous OR greatest(p_now, weir.last_try(y)) < y.first_sent + interval '23 hours')
       AND y.stamp > p_now - interval '35 days' + interval '10 minutes'
       AND NOT EXISTS (SELECT FROM weir.books b WHERE b.key = y.key AND b.final)
     ORDER BY y.id LIMIT 1
@@ -156,7 +161,8 @@ BEGIN
             WHERE s.claimed_until <= v_wall
         RETURNING s.customer, s.meter, s.claim),
     begun AS (
-        UPDATE weir.reports r SET state = 'unknown', ambiguous = true, attempts = r.attempts + 1, first_sent = coalesce(r.first_sent, p_now),
+        UPDATE weir.reports r SET state = 'unknown', ambiguous = true, attempts = r.attempts + 1,
+            first_sent = coalesce(r.first_sent - greatest(interval '0 s', weir.last_try(r) - p_now), p_now),  -- what has elapsed, where the clock was set back
             retry_at = v_wall + p_hold, zero_reads = 0, read_at = NULL  -- what was read before says nothing of this attempt
         FROM one o JOIN held h ON h.customer = o.customer AND h.meter = o.meter
         WHERE r.id = o.id
