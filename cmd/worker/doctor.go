@@ -37,7 +37,7 @@ func (d *doctorCmd) Run(c *call) error {
 		return usageError{errors.New("--no-stripe and a Stripe key exclude each other: unset STRIPE_API_KEY")}
 	}
 	if cfg.Stripe, err = d.client(); err != nil {
-		lines = append(lines, doctor.Line{Check: "stripe key", Level: doctor.Error, Message: err.Error(), Next: "set STRIPE_API_KEY to a restricted key"})
+		lines = append(lines, doctor.Line{Check: "stripe key", Level: doctor.Error, Message: err.Error(), Next: "mend what it names; STRIPE_API_KEY is to be a restricted key"})
 	}
 	if d.Plans != "" {
 		if cfg.Catalog, err = plans.Load(d.Plans); err != nil {
@@ -47,6 +47,9 @@ func (d *doctorCmd) Run(c *call) error {
 	ctx, stop := context.WithTimeout(c.ctx, d.Timeout)
 	defer stop()
 	lines = append(lines, doctor.Examine(ctx, cfg)...)
+	if c.ctx.Err() != nil { // what was not looked at is not wrong
+		return fmt.Errorf("look at the installation: %w", c.ctx.Err())
+	}
 	if err := c.print(lines, printLines(lines)); err != nil {
 		return err
 	}

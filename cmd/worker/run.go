@@ -134,10 +134,18 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if wrong != nil {
 		return usageError{wrong}
 	}
-	return mendStripe(parsed.Run(&call{
+	return stoppedShort(ctx, parsed.Run(&call{
 		globals: c.globals, ctx: ctx, args: args, env: env, out: stdout, errs: stderr,
 		logger: settings.Logger(stderr, c.LogFormat, c.LogLevel),
 	}))
+}
+
+// stoppedShort tells what failed because the program was told to stop from what failed by itself, and adds what to do.
+func stoppedShort(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
+		return fmt.Errorf("%w: it was told to stop before it was done; run it again to go on", err)
+	}
+	return mendStripe(err)
 }
 
 // leastConns is how many connections the jobs and pages of a worker may have where the URL says nothing: a machine's
