@@ -22,20 +22,21 @@ func (w *world) at(account string, units int64) {
 func TestThePageAtEachLevel(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct {
-		name  string
-		units int64
-		pill  string
-		shows []string
+		name    string
+		account string
+		units   int64
+		pill    string
+		shows   []string
 	}{
-		{"79-percent", 790_000, "Within your plan", []string{"790,000", "79 %", "210,000", "When all 1,000,000 requests are used"}},
-		{"80-percent", 800_000, "80 % used", []string{"800,000", "200,000"}},
-		{"100-percent", 1_000_000, "All included units used", []string{"100 %", "All 1,000,000 requests are used: use goes on and is billed at $0.40 per 1,000 requests"}},
-		{"overage", 1_204_000, "In overage", []string{"120 %", "$81.60", "204,000 requests"}},
+		{"79-percent", "northwind", 790_000, "Within your plan", []string{"790,000", "79 %", "210,000", "When all 1,000,000 requests are used"}},
+		{"80-percent", "contoso", 800_000, "80 % used", []string{"800,000", "200,000"}},
+		{"100-percent", "fabrikam", 1_000_000, "All included units used", []string{"100 %", "All 1,000,000 requests are used: use goes on and is billed at $0.40 per 1,000 requests"}},
+		{"overage", "acme", 1_204_000, "In overage", []string{"120 %", "$81.60", "204,000 requests"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w.at(c.name, c.units)
+			w.at(c.account, c.units)
 			b := open(t, 1100, 1000)
-			b.loadLive(w.link(c.name))
+			b.loadLive(w.link(c.account))
 			b.shoot(c.name)
 			require.Equal(t, c.pill, b.text("#live-f0 .pill"))
 			for _, s := range c.shows {
