@@ -92,6 +92,7 @@ type trial struct {
 	meter, product, base, metered, second string
 	customer, subscription                string
 	clock                                 string
+	invoice, line                         string    // of the renewal
 	began, ends                           time.Time // of the clock, and the period's end
 	sent                                  int64     // what the meter should have
 }

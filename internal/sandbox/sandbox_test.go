@@ -42,7 +42,7 @@ func TestTheCheckPassesAtTheSimulator(t *testing.T) {
 	t.Parallel()
 	out, err := check(t, stripesim.New(stripesim.Config{Start: time.Now()}))
 	require.NoError(t, err, out)
-	require.Equal(t, 11, strings.Count(out, "seen:"), out)
+	require.Equal(t, 12, strings.Count(out, "seen:"), out)
 	require.Contains(t, out, "with 750 units")
 	require.Contains(t, out, "What was made is archived.")
 	t.Log(out)

@@ -19,7 +19,8 @@ var steps = []step{
 	{"8. aggregation", "how long an event takes into the meter's summary", "the sum of 1,000 and -300 is 700, and nothing of the repeated event", trySummary},
 	{"9. thin events", "/v2/core/events takes the key and version header that Weir sends", "not found, and not forbidden", tryThin},
 	{"10. renewal", "usage stamped before a period's end still reaches its invoice while that is a draft", "a draft first; final later, with 750 units", tryRenewal},
-	{"11. immediate cancel", "whether the invoice of a cancel is ever a draft; Weir settles before", "either", tryCancel},
+	{"11. credit", "what a credit note of an invoice's line comes to is told beforehand, without saying how it is given back", "at least the line's amount", tryCredit},
+	{"12. immediate cancel", "whether the invoice of a cancel is ever a draft; Weir settles before", "either", tryCancel},
 }
 
 func tryKey(ctx context.Context, t *trial) (string, error) {
@@ -226,6 +227,7 @@ func tryRenewal(ctx context.Context, t *trial) (string, error) {
 	for _, l := range final.list("lines", "data") {
 		if dig(l, "price", "id") == t.metered {
 			units += number(l["quantity"])
+			t.invoice, t.line = final.text("id"), answer{body: l}.text("id")
 		}
 	}
 	if final.text("status") == "draft" || units != t.sent {
@@ -245,6 +247,18 @@ func (t *trial) latest(ctx context.Context) (answer, error) {
 		return a, differ("the subscription has no invoice")
 	}
 	return answer{a.status, all[0]}, nil
+}
+
+func tryCredit(ctx context.Context, t *trial) (string, error) {
+	a, err := t.stripe.call(ctx, http.MethodGet, "/v1/credit_notes/preview", "", "invoice", t.invoice,
+		"lines[0][type]", "invoice_line_item", "lines[0][invoice_line_item]", t.line, "lines[0][amount]", "1")
+	if err != nil {
+		return "", err
+	}
+	if total := number(a.body["total"]); a.status != http.StatusOK || total < 1 {
+		return "", differ("it is answered %d with a total of %d: %s", a.status, total, a.message())
+	}
+	return fmt.Sprintf("of 1 cent, %d with tax", number(a.body["total"])), nil
 }
 
 func tryCancel(ctx context.Context, t *trial) (string, error) {
