@@ -150,7 +150,7 @@ type SetShadow struct {
 }
 
 func (a *SetShadow) about() (name, subject, account string) { return "shadow", a.Account, a.Account }
-func (a *SetShadow) check(*Biller) error                    { return validAccount(a.Account) }
+func (a *SetShadow) check(*Biller) error                    { return usage.CheckAccount(a.Account) }
 
 func (a *SetShadow) apply(ctx context.Context, _ *Biller, tx pgx.Tx, _ usage.By, now time.Time) (string, error) {
 	id, err := usage.FindAccount(ctx, tx, a.Account, a.On, now)
@@ -178,7 +178,7 @@ func (a *SetContact) check(*Biller) error {
 			return errors.New("the contact is one bare address such as billing@example.com, or nothing to forget it")
 		}
 	}
-	return validAccount(a.Account)
+	return usage.CheckAccount(a.Account)
 }
 
 func (a *SetContact) apply(ctx context.Context, _ *Biller, tx pgx.Tx, by usage.By, now time.Time) (string, error) {
@@ -193,5 +193,5 @@ func checkNames(account, feature string) error {
 	if strings.TrimSpace(feature) == "" || strings.ContainsRune(feature, 0) || len(feature) > 255 {
 		return errors.New("the feature is not said")
 	}
-	return validAccount(account)
+	return usage.CheckAccount(account)
 }

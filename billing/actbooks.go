@@ -98,7 +98,7 @@ type MapCustomer struct {
 func (a *MapCustomer) about() (name, subject, account string) { return "map", a.Account, a.Account }
 
 func (a *MapCustomer) check(*Biller) error {
-	if err := validAccount(a.Account); err != nil {
+	if err := usage.CheckAccount(a.Account); err != nil {
 		return fmt.Errorf("map account: %w", err)
 	}
 	if bounded(a.Customer) == "" || (!strings.HasPrefix(a.Customer, "cus_") && !strings.HasPrefix(a.Customer, "acct_")) {
@@ -119,7 +119,7 @@ type UnmapCustomer struct {
 }
 
 func (a *UnmapCustomer) about() (name, subject, account string) { return "unmap", a.Account, a.Account }
-func (a *UnmapCustomer) check(*Biller) error                    { return validAccount(a.Account) }
+func (a *UnmapCustomer) check(*Biller) error                    { return usage.CheckAccount(a.Account) }
 
 func (a *UnmapCustomer) apply(ctx context.Context, b *Biller, tx pgx.Tx, by usage.By, now time.Time) (string, error) {
 	live := b.cfg.Stripe != nil && b.cfg.Stripe.Live()

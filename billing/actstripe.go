@@ -20,7 +20,7 @@ type Settle struct {
 }
 
 func (a *Settle) about() (name, subject, account string) { return "settle", a.Account, a.Account }
-func (a *Settle) check(*Biller) error                    { return validAccount(a.Account) }
+func (a *Settle) check(*Biller) error                    { return usage.CheckAccount(a.Account) }
 
 func (a *Settle) run(ctx context.Context, b *Biller, _ usage.By) (string, error) {
 	var err error
@@ -70,7 +70,7 @@ type Resync struct {
 }
 
 func (a *Resync) about() (name, subject, account string) { return "resync", a.Account, a.Account }
-func (a *Resync) check(*Biller) error                    { return validAccount(a.Account) }
+func (a *Resync) check(*Biller) error                    { return usage.CheckAccount(a.Account) }
 
 func (a *Resync) run(ctx context.Context, b *Biller, _ usage.By) (string, error) {
 	if _, err := b.stripe(); err != nil {
@@ -145,7 +145,7 @@ func (a *Replay) check(*Biller) error {
 	if a.Account == "" {
 		return nil
 	}
-	return validAccount(a.Account)
+	return usage.CheckAccount(a.Account)
 }
 
 func (a *Replay) run(ctx context.Context, b *Biller, by usage.By) (string, error) {

@@ -54,7 +54,7 @@ func TestCase20NamesThatAreNoneAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	for account, customer := range map[string]string{
-		"": "cus_1", " ": "cus_1", strings.Repeat("a", 300): "cus_1", "a\x00": "cus_1", "a\xff": "cus_1", "acme": "sub_1", "umbrella": "", "initech": "cus_\n",
+		"": "cus_1", " ": "cus_1", strings.Repeat("a", 300): "cus_1", "a\x00": "cus_1", "a\xff": "cus_1", "acme ": "cus_1", "ac\nme": "cus_1", "acme": "sub_1", "umbrella": "", "initech": "cus_\n",
 	} {
 		require.True(t, billing.IsPermanent(w.b.Link(t.Context(), account, customer, "tester")), "%q %q", account, customer)
 	}
@@ -62,7 +62,7 @@ func TestCase20NamesThatAreNoneAreRefused(t *testing.T) {
 	require.Zero(t, w.number("SELECT count(*) FROM weir.accounts"))
 
 	// What the host tells Stripe is no better.
-	for _, name := range []string{" ", strings.Repeat("a", 300)} {
+	for _, name := range []string{" ", strings.Repeat("a", 300), " acme", "acme\u2028"} {
 		customer, _ := w.subscribe(name, "pro_monthly", "usage")
 		w.soon()
 		require.Contains(t, w.findings()["bad_reference"], customer)

@@ -45,7 +45,7 @@ func (a *Forget) about() (name, subject, account string) {
 	return "forget", account, account
 }
 
-func (a *Forget) check(*Biller) error { return validAccount(a.Account) }
+func (a *Forget) check(*Biller) error { return usage.CheckAccount(a.Account) }
 
 func (a *Forget) apply(ctx context.Context, b *Biller, tx pgx.Tx, _ usage.By, now time.Time) (string, error) {
 	var id int64

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -147,7 +145,7 @@ func (b *Biller) mapByReference(ctx context.Context, tx pgx.Tx, customer, accoun
 	if customer == "" {
 		return nil
 	}
-	if err := validAccount(account); err != nil {
+	if err := usage.CheckAccount(account); err != nil {
 		return raise(ctx, tx, finding{kind: "bad_reference", subject: customer, message: fmt.Sprintf("%s of %s is no account id: %s", source, customer, err)}, now)
 	}
 	if source == "metadata" {
@@ -170,16 +168,4 @@ func (b *Biller) mapByReference(ctx context.Context, tx pgx.Tx, customer, accoun
 			"%s says that customer %s is account %q, but one of them is mapped to another: settle it with PUT /v1/accounts/{account}", source, customer, account)}, now)
 	}
 	return err
-}
-
-func validAccount(account string) error {
-	switch {
-	case strings.TrimSpace(account) == "":
-		return errors.New("the account id is blank")
-	case len(account) > usage.MaxAccountBytes:
-		return fmt.Errorf("the account id has %d bytes, at most %d are allowed", len(account), usage.MaxAccountBytes)
-	case !utf8.ValidString(account) || strings.ContainsRune(account, 0):
-		return errors.New("the account id is not valid UTF-8")
-	}
-	return nil
 }

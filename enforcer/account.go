@@ -227,7 +227,7 @@ func (a *account) each(f func(*slot)) {
 }
 
 func validAccount(name string) bool {
-	return len(name) <= usage.MaxAccountBytes && validText(name)
+	return usage.CheckAccount(name) == nil
 }
 
 // validText accepts text that no header, log line or page can be split by, without blanks at its ends.

@@ -48,14 +48,12 @@ func invalid(w http.ResponseWriter, message string) {
 // accountOf is the account that a path names, or the answer of why it can't be one.
 func accountOf(w http.ResponseWriter, r *http.Request) (string, bool) {
 	a := r.PathValue("account")
-	if a == "" || len(a) > usage.MaxAccountBytes || strings.ContainsRune(a, 0) || !validText(a) {
-		invalid(w, "The account is 1 to 255 bytes of UTF-8.")
+	if err := usage.CheckAccount(a); err != nil {
+		invalid(w, "The account is 1 to 255 bytes of UTF-8, without control characters or blanks at its ends.")
 		return "", false
 	}
 	return a, true
 }
-
-func validText(s string) bool { return strings.ToValidUTF8(s, "") == s }
 
 // accountUsage answers with an account's running period by day and its past ones.
 func (p *Pages) accountUsage(w http.ResponseWriter, r *http.Request) {

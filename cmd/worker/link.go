@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/weirhq/weir/internal/settings"
@@ -68,8 +67,9 @@ func (l *linkCmd) Run(c *call) error {
 		return usageError{errors.New("WEIR_PUBLIC_URL is not set: give the address under which customers reach `worker serve`, such as https://usage.example.com, or http://127.0.0.1:8788 on this machine")}
 	case l.For < time.Second || l.For > link.MaxLifetime:
 		return usageError{fmt.Errorf("--for is %s: use 1s to %s", l.For, link.MaxLifetime)}
-	case strings.ToValidUTF8(l.Account, "") != l.Account || len(l.Account) > usage.MaxAccountBytes:
-		return usageError{errors.New("the account is 1 to 255 bytes of UTF-8")}
+	}
+	if err := usage.CheckAccount(l.Account); err != nil {
+		return usageError{err}
 	}
 	until := time.Now().Add(l.For).Truncate(time.Second).UTC()
 	url, err := l.links.URL(l.PublicURL, l.Account, until)
