@@ -124,8 +124,10 @@ DECLARE
 BEGIN
     SELECT coalesce(array_agg(p.id), '{}') INTO v_all FROM weir.periods p
         WHERE p.account_id = p_account AND p.starts > p_now AND p.state = 'open';
-    -- First the quota locks: an ask that is under way takes them before it looks at the key.
-    PERFORM FROM weir.quotas q WHERE q.key IN (SELECT k.key FROM weir.keys k WHERE k.period_id = ANY (v_all)) ORDER BY q.key FOR UPDATE;
+    -- First the quota locks: an ask that is under way takes them before it looks at the key. Those of the periods that run
+    -- too: the caller needs them later, and an ask for both has them in this order.
+    PERFORM FROM weir.quotas q WHERE q.key IN (SELECT k.key FROM weir.periods p JOIN weir.keys k ON k.period_id = p.id
+        WHERE p.account_id = p_account AND p.state IN ('open', 'closing')) ORDER BY q.key FOR UPDATE;
     SELECT coalesce(array_agg(DISTINCT k.period_id), '{}') INTO v_kept FROM weir.keys k JOIN weir.totals t ON t.key = k.key
         WHERE k.period_id = ANY (v_all) AND (t.used <> 0 OR EXISTS (SELECT FROM weir.leases l WHERE l.key = k.key)
               OR EXISTS (SELECT FROM weir.adjustments a WHERE a.key = k.key)

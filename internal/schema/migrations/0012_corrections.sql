@@ -103,6 +103,10 @@ BEGIN
         RETURN;
     END IF;
     DELETE FROM weir.strays s WHERE s.key = ANY (v_keys);
+    -- The locks of all periods in one order: an ask may have keys of several.
+    PERFORM FROM weir.quotas q WHERE q.key IN (
+        SELECT n.key FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id
+        JOIN weir.keys n ON n.period_id = ANY (ARRAY[p.id, p.replaced_by]) WHERE k.key = ANY (v_keys)) ORDER BY q.key FOR UPDATE;
     FOR r IN
         SELECT DISTINCT p.id, p.replaced_by, p.account_id FROM weir.keys k JOIN weir.periods p ON p.id = k.period_id
         WHERE k.key = ANY (v_keys) ORDER BY p.id
@@ -139,26 +143,31 @@ CREATE FUNCTION weir.stop_unconfirmed(p_now timestamptz, p_most integer) RETURNS
     LANGUAGE plpgsql SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
-    r       record;
-    v_keys  bigint[];
-    v_count bigint := 0;
+    r         record;
+    v_periods bigint[];
+    v_keys    bigint[];
 BEGIN
-    FOR r IN
-        SELECT p.id, p.account_id FROM weir.periods p
+    SELECT array_agg(x.id ORDER BY x.id) INTO v_periods FROM (
+        SELECT p.id FROM weir.periods p
         WHERE p.state = 'open' AND NOT p.confirmed AND p.source = 'subscription' AND p.starts < p_now - interval '6 hours'
-          AND EXISTS (SELECT FROM weir.keys k WHERE k.period_id = p.id AND k.billability = 'awaiting') ORDER BY p.account_id, p.id LIMIT p_most
-    LOOP
+          AND EXISTS (SELECT FROM weir.keys k WHERE k.period_id = p.id AND k.billability = 'awaiting') LIMIT p_most) x;
+    IF v_periods IS NULL THEN
+        RETURN 0;
+    END IF;
+    FOR r IN SELECT DISTINCT p.account_id FROM weir.periods p WHERE p.id = ANY (v_periods) LOOP
         PERFORM weir.fold_account(r.account_id);
-        PERFORM FROM weir.accounts a WHERE a.id = r.account_id FOR NO KEY UPDATE;
-        UPDATE weir.keys k SET billability = 'no' WHERE k.period_id = r.id AND k.billability = 'awaiting';
-        SELECT array_agg(k.key) INTO v_keys FROM weir.keys k WHERE k.period_id = r.id;
-        PERFORM weir.reset_ceilings(v_keys);
+    END LOOP;
+    -- The locks of all of them in one order: an ask may have keys of several.
+    PERFORM FROM weir.accounts a WHERE a.id IN (SELECT p.account_id FROM weir.periods p WHERE p.id = ANY (v_periods)) ORDER BY a.id FOR NO KEY UPDATE;
+    UPDATE weir.keys k SET billability = 'no' WHERE k.period_id = ANY (v_periods) AND k.billability = 'awaiting';
+    SELECT array_agg(k.key) INTO v_keys FROM weir.keys k WHERE k.period_id = ANY (v_periods);
+    PERFORM weir.reset_ceilings(v_keys);
+    FOR r IN SELECT p.id, p.account_id FROM weir.periods p WHERE p.id = ANY (v_periods) ORDER BY p.id LOOP
         PERFORM weir.find('unconfirmed_period', r.id::text, r.account_id,
             'the renewal was not confirmed by Stripe within 6 hours: overage stops at what is included. Run worker sync for this account', p_now);
         PERFORM weir.touch(r.account_id);
-        v_count := v_count + 1;
     END LOOP;
-    RETURN v_count;
+    RETURN cardinality(v_periods);
 END $$;
 
 -- An account whose customer went to another account: nobody can be billed for it from now on. It keeps its plan and
