@@ -240,5 +240,5 @@ func (e *Enforcer) readCatalog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.setCatalog(p.Catalog)
+	return e.setCatalog(p)
 }

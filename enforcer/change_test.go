@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/schematest"
+	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -73,4 +74,31 @@ func TestAChangeThatCantBeLoadedIsTriedWithPauses(t *testing.T) {
 	require.NoError(t, err)
 	<-loads
 	require.NoError(t, e.Stop(t.Context()), "a pause holds up no stop")
+}
+
+// A period that runs keeps a feature that a later plan file has lost, and a process that starts then knows it: calls of it
+// are answered by the period's terms, and no load asks for another one.
+func TestAFeatureThatThePlanFileHasLostGoesOnInAPeriodThatRuns(t *testing.T) {
+	t.Parallel()
+	pool := schematest.Pool(t)
+	now := time.Now()
+	larger := strings.NewReplacer("events: {}", "events: {}\n  extra: {}", "1_000", "1_000, extra: 5").Replace(thousand)
+	for _, file := range []string{larger, thousand} {
+		catalog, err := plans.Parse([]byte(file))
+		require.NoError(t, err)
+		_, _, err = usage.Publish(t.Context(), pool, catalog, "test", now)
+		require.NoError(t, err)
+		_, err = usage.Contact(t.Context(), pool, usage.ContactRequest{Node: -5, Account: "acme", At: now, Feature: "events"})
+		require.NoError(t, err)
+	}
+	e := startHere(t, pool, thousand)
+	_, err := e.Consume(t.Context(), "acme", "events", 1)
+	require.NoError(t, err)
+	require.False(t, e.stale.Load(), "or the changer would read everything again, and again")
+	d, err := e.Consume(t.Context(), "acme", "extra", 5)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	d, err = e.Consume(t.Context(), "acme", "extra", 1)
+	require.NoError(t, err)
+	require.Equal(t, QuotaExceeded, d.Reason)
 }

@@ -259,10 +259,11 @@ func (e *Enforcer) firstCatalog(ctx context.Context) error {
 		e.cfg.Logger.Warn("weir: the configured plans differ from the published catalog, which counts",
 			"catalog", p.Number, "differs", differences(e.cfg.Plans, p.Catalog))
 	}
-	return e.setCatalog(p.Catalog)
+	return e.setCatalog(p)
 }
 
-func (e *Enforcer) setCatalog(c *plans.Catalog) error {
+func (e *Enforcer) setCatalog(p usage.Published) error {
+	c := p.Catalog
 	if err := e.rates.set(c); err != nil {
 		return err
 	}
@@ -270,7 +271,7 @@ func (e *Enforcer) setCatalog(c *plans.Catalog) error {
 	for _, f := range c.Features() {
 		names = append(names, f.Name)
 	}
-	e.features.Store(e.features.Load().with(names))
+	e.features.Store(e.features.Load().with(append(names, p.Known...)))
 	e.catalog.Store(c)
 	return nil
 }

@@ -17,13 +17,15 @@ type Published struct {
 	Number  int64
 	Hash    string
 	Catalog *plans.Catalog
+	Known   []string // features of all catalogs: periods that run may have some that this one has lost
 }
 
 // LatestCatalog reads the catalog that counts; ErrNoCatalog when none was published.
 func LatestCatalog(ctx context.Context, db DB) (Published, error) {
 	var p Published
 	var body []byte
-	err := db.QueryRow(ctx, "SELECT number, hash, body FROM weir.catalogs ORDER BY number DESC LIMIT 1").Scan(&p.Number, &p.Hash, &body)
+	err := db.QueryRow(ctx, `SELECT number, hash, body, ARRAY(SELECT f.name FROM weir.features f ORDER BY f.id)
+		FROM weir.catalogs ORDER BY number DESC LIMIT 1`).Scan(&p.Number, &p.Hash, &body, &p.Known)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return p, ErrNoCatalog
 	}
