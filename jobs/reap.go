@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/weirhq/weir/usage"
@@ -66,9 +65,13 @@ func (w *Worker) watchOnce(ctx context.Context, x *watches) error {
 	}
 	for _, n := range x.step(nodes, time.Now(), inst.LeaseTime) {
 		x.begun[n.ID] = n.Heartbeat
-		err = errors.Join(err, w.takeBack(ctx, n)) // one that hangs keeps none of the others
+		// One that hangs keeps none of the others, and ends no watch.
+		if err := w.takeBack(ctx, n); err != nil && ctx.Err() == nil {
+			w.log.Warn("a silent node's leases could not be taken back; it is tried again", "node", n.ID, "name", n.Name, "error", err)
+		}
 	}
-	return err
+	x.last = time.Now() // what that took is no pause
+	return nil
 }
 
 func (w *Worker) takeBack(ctx context.Context, n usage.NodeRow) error {

@@ -80,3 +80,29 @@ func TestAHangingNodeKeepsNoOtherFromBeingReaped(t *testing.T) {
 	}, time.Minute, 200*time.Millisecond)
 	require.EqualValues(t, 9, granted(t, db, key))
 }
+
+// A reaping that hangs in its middle is tried again and again; a node that falls silent meanwhile is reaped all the same.
+func TestAHangingReapingKeepsNoWatchFromItsEnd(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	_, err := db.Exec(t.Context(), "UPDATE weir.installation SET lease_time = '10 s'")
+	require.NoError(t, err)
+	hanging, hangingKey := leased(t, db, "hanging", 7)
+	tx, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "SELECT FROM weir.quotas WHERE key = $1 FOR UPDATE", hangingKey)
+	require.NoError(t, err)
+	start(t, newWorker(t, db))
+	is := func(node int64, want string) func() bool {
+		return func() bool {
+			state, err := usage.NodeState(t.Context(), db, node)
+			return err == nil && state == want
+		}
+	}
+	require.Eventually(t, is(hanging, "reaping"), time.Minute, 200*time.Millisecond)
+	silent, key := leased(t, db, "silent", 9)
+	require.Eventually(t, is(silent, "reaped"), time.Minute, 200*time.Millisecond)
+	require.EqualValues(t, 9, granted(t, db, key))
+	require.True(t, is(hanging, "reaping")())
+}
