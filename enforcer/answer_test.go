@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -159,10 +160,12 @@ func TestAPeriodThatBeginsDuringAStopCountsNothing(t *testing.T) {
 // A start that runs out of time once the node is registered leaves no node behind that periods would wait for.
 func TestAStartThatRunsOutOfTimeLeavesNoNode(t *testing.T) {
 	t.Parallel()
-	pool, hook := hookedPool(t, "INSERT INTO weir.nodes")
+	pool, hook := hookedPool(t, "commit")
 	catalog, err := plans.Parse([]byte(idlePlans))
 	require.NoError(t, err)
-	e, err := New(pool, &Config{Plans: catalog, NoJournal: true, Logger: slog.New(slog.DiscardHandler)})
+	_, _, err = usage.Publish(t.Context(), pool, catalog, "test", time.Now())
+	require.NoError(t, err)
+	e, err := New(pool, &Config{NoJournal: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -206,31 +206,53 @@ func (e *Enforcer) begin(ctx context.Context) error {
 			return err
 		}
 	}
+	return e.enroll(ctx, inst)
+}
+
+// enroll registers the node and opens its journal. A registration that came to nothing is ended, now or by the next start.
+func (e *Enforcer) enroll(ctx context.Context, inst usage.Installation) error {
+	if err := e.withdraw(ctx); err != nil {
+		return err
+	}
 	var at time.Time
 	if e.cfg.Clock != nil {
 		at = e.clock.time()
 	}
 	sent := e.clock.elapsed()
 	n, err := usage.Register(ctx, e.db, e.cfg.Name, e.cfg.Version, at)
-	if err != nil {
-		return err
-	}
-	e.clock.learn(n.Clock, sent, e.clock.elapsed())
 	e.node, e.nodeText = n.ID, strconv.FormatInt(n.ID, 10)
-	e.applied.Store(n.Change)
-	e.sealed = n.Clock.UnixNano()
-	e.nodes.Store(1)
-	e.lastBeat.Store(int64(sent))
-	e.noteAnswer()
-	if err = e.readCatalog(ctx); err == nil { // one that was published meanwhile is older than n.Change
+	if err == nil {
+		e.clock.learn(n.Clock, sent, e.clock.elapsed())
+		e.applied.Store(n.Change)
+		e.sealed = n.Clock.UnixNano()
+		e.nodes.Store(1)
+		e.lastBeat.Store(int64(sent))
+		e.noteAnswer()
+		err = e.readCatalog(ctx) // one that was published meanwhile is older than n.Change
+	}
+	if err == nil {
 		err = e.openJournal(inst)
 	}
 	if err != nil { // the start's time may be up
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), exchangeTimeout)
 		defer cancel()
-		_, _ = usage.MoveNode(ctx, e.db, n.ID, "live", "stopped")
+		_ = e.withdraw(ctx)
 	}
 	return err
+}
+
+// withdraw ends the registration of a start that failed, if there is one. Nothing was counted under it.
+func (e *Enforcer) withdraw(ctx context.Context) error {
+	if e.node == 0 {
+		return nil
+	}
+	for _, from := range []string{"live", "reaped"} {
+		if _, err := usage.MoveNode(ctx, e.db, e.node, from, "stopped"); err != nil {
+			return err
+		}
+	}
+	e.node = 0
+	return nil
 }
 
 func (e *Enforcer) openJournal(inst usage.Installation) (err error) {

@@ -30,20 +30,19 @@ type Node struct {
 	Clock  time.Time // business time at registration; the node starts sealed through it
 }
 
-// Register makes a new node. at is its business time, or zero for the database's.
+// Register makes a new node. at is its business time, or zero for the database's. An error beside an id says that it is
+// not known whether the node is registered.
 func Register(ctx context.Context, db DB, name, version string, at time.Time) (Node, error) {
 	var n Node
-	var given *time.Time
-	if !at.IsZero() {
-		given = &at
-	}
 	for {
-		err := db.QueryRow(ctx, `
-			INSERT INTO weir.nodes (state, name, version, sealed, applied, started_at)
-			SELECT 'live', $1, $2, t.at, c.number, t.at
-			FROM weir.changes c, (SELECT coalesce($3, weir.clock()) AS at) t
-			ON CONFLICT (id) DO NOTHING
-			RETURNING id, applied, sealed`, name, version, given).Scan(&n.ID, &n.Change, &n.Clock)
+		err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { // the id comes before the commit, whose answer may be lost
+			return tx.QueryRow(ctx, `
+				INSERT INTO weir.nodes (state, name, version, sealed, applied, started_at)
+				SELECT 'live', $1, $2, t.at, c.number, t.at
+				FROM weir.changes c, (SELECT coalesce($3, weir.clock()) AS at) t
+				ON CONFLICT (id) DO NOTHING
+				RETURNING id, applied, sealed`, name, version, orNull(at)).Scan(&n.ID, &n.Change, &n.Clock)
+		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue // another node of the same millisecond drew this id
 		}
