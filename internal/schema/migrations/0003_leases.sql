@@ -200,10 +200,11 @@ CREATE TYPE weir.loaded_key AS (
 );
 
 -- The plans in shadow mode, by the catalog that counts.
-CREATE FUNCTION weir.shadow_plans() RETURNS text[] LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT ARRAY(SELECT p.key FROM (SELECT c.body FROM weir.catalogs c ORDER BY c.number DESC LIMIT 1) c
-                 CROSS JOIN LATERAL jsonb_each(c.body -> 'plans') p WHERE (p.value ->> 'shadow')::boolean)
-$$;
+CREATE FUNCTION weir.shadow_plans() RETURNS text[] LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN  -- plpgsql keeps the plan: first contacts come through here
+    RETURN ARRAY(SELECT p.key FROM (SELECT c.body FROM weir.catalogs c ORDER BY c.number DESC LIMIT 1) c
+                 CROSS JOIN LATERAL jsonb_each(c.body -> 'plans') p WHERE (p.value ->> 'shadow')::boolean);
+END $$;
 
 -- Whether calls are decided and recorded, and none is refused: by the account's own flag, or by the plan of its period.
 -- Who looks at many accounts reads weir.shadow_plans() once and hands it over.
