@@ -21,7 +21,7 @@ func TestAPlanFilePublishedDuringTheStartCounts(t *testing.T) {
 	pool := schematest.Pool(t)
 	_, _, err := usage.Publish(t.Context(), pool, catalog(t, testPlans), "test", time.Now())
 	require.NoError(t, err)
-	e, err := enforcer.New(pool, &enforcer.Config{NoJournal: true})
+	e, err := enforcer.New(pool, &enforcer.Config{NoJournal: true, MaxWait: 5 * time.Second})
 	require.NoError(t, err)
 
 	hold, err := pool.Begin(t.Context())
@@ -50,7 +50,7 @@ func TestAPlanFilePublishedDuringTheStartCounts(t *testing.T) {
 func TestAHostMayServeBeforeThePlansCome(t *testing.T) {
 	t.Parallel()
 	pool := schematest.Pool(t)
-	e, err := enforcer.New(pool, &enforcer.Config{NoJournal: true})
+	e, err := enforcer.New(pool, &enforcer.Config{NoJournal: true, MaxWait: 5 * time.Second})
 	require.NoError(t, err)
 	handler := e.Middleware(enforcer.MiddlewareConfig{Account: enforcer.Always("acme"), Feature: enforcer.Always("events")})(http.NotFoundHandler())
 	call := func() *http.Response {

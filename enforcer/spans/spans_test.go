@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -51,7 +52,9 @@ func TestTheSlowPathsAreSpans(t *testing.T) {
 	out, _, pool := traced(t)
 	catalog, err := plans.Parse([]byte(planFile))
 	require.NoError(t, err)
-	e, err := enforcer.New(pool, &enforcer.Config{Plans: catalog, NoJournal: true, Logger: slog.New(slog.DiscardHandler)})
+	e, err := enforcer.New(pool, &enforcer.Config{ // a loaded machine is not what this is about
+		Plans: catalog, NoJournal: true, MaxWait: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context()))
 	for range 3_000 { // one first contact, and asks as the lease is spent
