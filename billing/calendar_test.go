@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/billing"
-	"github.com/weirhq/weir/internal/pgtest"
+	"github.com/weirhq/weir/internal/schematest"
 )
 
 func TestCase01AnchorOnTheLastOfTheMonth(t *testing.T) {
@@ -27,7 +27,7 @@ func TestCase01AnchorOnTheLastOfTheMonth(t *testing.T) {
 
 func TestCase02PeriodsAreContiguousAndAgreeWithTheDatabase(t *testing.T) {
 	t.Parallel()
-	db := pgtest.Pool(t, migrated(t))
+	db := schematest.Pool(t)
 	rapid.Check(t, func(r *rapid.T) {
 		anchor := at("2024-01-01T00:00:00Z").Add(time.Duration(rapid.Int64Range(0, 400*24*3600).Draw(r, "anchor")) * time.Second)
 		months := rapid.SampledFrom([]int{1, 3, 12}).Draw(r, "months")

@@ -16,7 +16,6 @@ import (
 	"github.com/weirhq/weir/books"
 	"github.com/weirhq/weir/internal/billingtest"
 	"github.com/weirhq/weir/internal/pgtest"
-	"github.com/weirhq/weir/internal/schema"
 	"github.com/weirhq/weir/internal/schematest"
 	"github.com/weirhq/weir/internal/stripesim"
 	"github.com/weirhq/weir/internal/usagetest"
@@ -107,7 +106,7 @@ func newWorld(t *testing.T, s setup) *world {
 
 func openDatabase(t *testing.T, zone string) *pgxpool.Pool {
 	t.Helper()
-	url := migrated(t)
+	url := schematest.URL(t)
 	if zone == "" {
 		return pgtest.Pool(t, url)
 	}
@@ -118,10 +117,6 @@ func openDatabase(t *testing.T, zone string) *pgxpool.Pool {
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
 	return db
-}
-
-func migrated(t testing.TB) string {
-	return pgtest.Migrated(t, schema.Fingerprint(), schematest.Migrate)
 }
 
 func (w *world) biller(db *pgxpool.Pool) *billing.Biller {

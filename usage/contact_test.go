@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirhq/weir/internal/pgtest"
+	"github.com/weirhq/weir/internal/schematest"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -71,7 +71,7 @@ func TestContactPredictsTheNextPeriodFromTheAnchor(t *testing.T) {
 
 func TestContactWithoutACatalog(t *testing.T) {
 	t.Parallel()
-	db := pgtest.Pool(t, migrated(t))
+	db := schematest.Pool(t)
 	_, err := usage.Contact(t.Context(), db, usage.ContactRequest{Node: 1, Account: "acme", At: noon, Feature: "events"})
 	require.ErrorIs(t, err, usage.ErrNoCatalog)
 	_, err = usage.LatestCatalog(t.Context(), db)

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/internal/pgtest"
+	"github.com/weirhq/weir/internal/schematest"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -104,7 +105,7 @@ func TestWithoutASubscriptionItIsTheCalendarMonth(t *testing.T) {
 // The session's zone is New York, instants lie in the repeated and in the skipped hour: nothing changes.
 func TestTheSessionsTimeZoneChangesNothing(t *testing.T) {
 	t.Parallel()
-	url := migrated(t)
+	url := schematest.URL(t)
 	config, err := pgxpool.ParseConfig(url)
 	require.NoError(t, err)
 	config.ConnConfig.RuntimeParams["timezone"] = "America/New_York"

@@ -1,7 +1,6 @@
 package usage_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,8 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirhq/weir/internal/pgtest"
-	"github.com/weirhq/weir/internal/schema"
+	"github.com/weirhq/weir/internal/schematest"
 	"github.com/weirhq/weir/plans"
 	"github.com/weirhq/weir/usage"
 )
@@ -56,23 +54,9 @@ type world struct {
 	catalog *plans.Catalog
 }
 
-func migrated(t testing.TB) string {
-	return pgtest.Migrated(t, schema.Fingerprint(), migrate)
-}
-
-func migrate(ctx context.Context, url string) error {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	_, err = schema.Migrate(ctx, conn)
-	return err
-}
-
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	return worldOn(t, pgtest.Pool(t, migrated(t)))
+	return worldOn(t, schematest.Pool(t))
 }
 
 func worldOn(t testing.TB, db *pgxpool.Pool) *world {

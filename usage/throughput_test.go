@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirhq/weir/internal/pgtest"
+	"github.com/weirhq/weir/internal/schematest"
 	"github.com/weirhq/weir/usage"
 )
 
@@ -23,7 +24,7 @@ const (
 // server, beside the same amounts as sorted upserts of four connections.
 func BenchmarkFlushToFolded(b *testing.B) {
 	server := pgtest.Server(b)
-	require.NoError(b, migrate(b.Context(), server.URL("postgres")))
+	require.NoError(b, schematest.Migrate(b.Context(), server.URL("postgres")))
 	db := pgtest.Pool(b, server.URL("postgres"))
 	w := worldOn(b, db)
 	keys := w.manyKeys(benchKeys)
