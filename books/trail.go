@@ -34,11 +34,10 @@ type CloseTrail struct {
 // Worth is what units cost at a price in minor units, as a plain number of whole units of the currency, rounded as an
 // invoice line is. Nil: no price is known.
 func Worth(units int64, unitAmount decimal.NullDecimal, currency string) *string {
-	one, err := plans.NewPrice("1", 1, currency) // one whole unit is as many minor units as the currency has
-	if !unitAmount.Valid || err != nil {
+	exponent, known := plans.CurrencyExponent(currency)
+	if !unitAmount.Valid || !known {
 		return nil
 	}
-	exponent := int32(len(one.UnitAmount().String()) - 1)
 	text := unitAmount.Decimal.Mul(decimal.NewFromInt(units)).Round(0).Shift(-exponent).StringFixed(exponent)
 	return &text
 }

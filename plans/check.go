@@ -46,7 +46,7 @@ func (k *checker) suggest(word string, known []string) string {
 
 func (k *checker) top() {
 	c := k.c
-	if _, known := currencyExponent(c.currency); !known {
+	if _, known := CurrencyExponent(c.currency); !known {
 		switch {
 		case c.currency != "":
 			k.report("currency", quote(c.currency)+" is not a currency that Stripe knows", k.suggestCurrency())
@@ -67,7 +67,7 @@ func (k *checker) top() {
 
 func (k *checker) suggestCurrency() string {
 	code := k.c.currency
-	if _, known := currencyExponent(strings.ToLower(code)); known {
+	if _, known := CurrencyExponent(strings.ToLower(code)); known {
 		return "write " + strings.ToLower(code)
 	}
 	return "write three lower-case letters, such as usd or eur"

@@ -16,8 +16,8 @@ const (
 		"yer zar zmw"
 )
 
-// currencyExponent returns how many decimals the currency's minor unit has in Stripe's API.
-func currencyExponent(code string) (exponent int32, known bool) {
+// CurrencyExponent returns how many decimals the minor unit of a currency, in lower case, has in Stripe's API.
+func CurrencyExponent(code string) (exponent int32, known bool) {
 	if len(code) != 3 || strings.Contains(code, " ") {
 		return 0, false
 	}

@@ -21,7 +21,7 @@ type Price struct {
 // most 12 places, as Stripe's unit_amount_decimal demands, when the amount is no plain decimal,
 // when per is not in 1..1e9, or when the currency is unknown.
 func NewPrice(amount string, per int64, currency string) (Price, error) {
-	exponent, ok := currencyExponent(currency)
+	exponent, ok := CurrencyExponent(currency)
 	if !ok {
 		return Price{}, fmt.Errorf("%s is not a currency that Stripe knows", quote(currency))
 	}
@@ -76,7 +76,7 @@ func (p Price) String() string {
 	if p.FromStripe() {
 		return "as at Stripe"
 	}
-	exponent, _ := currencyExponent(p.currency)
+	exponent, _ := CurrencyExponent(p.currency)
 	places := max(exponent, -p.amount.Exponent())
 	return fmt.Sprintf("%s %s per %d", p.amount.StringFixed(places), p.currency, p.per)
 }

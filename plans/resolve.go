@@ -102,7 +102,7 @@ func (r *reader) resolveOverage(c *Catalog, q *draftQuota, out *Quota) {
 		}
 		return
 	}
-	if _, known := currencyExponent(c.currency); !known || r.has(join(at, "per")) {
+	if _, known := CurrencyExponent(c.currency); !known || r.has(join(at, "per")) {
 		return // reported there
 	}
 	price, err := NewPrice(q.overage.price, q.overage.per, c.currency)

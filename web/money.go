@@ -17,11 +17,11 @@ type currency struct {
 
 // currencyOf knows the currencies that plan files know.
 func currencyOf(code string) (currency, bool) {
-	one, err := plans.NewPrice("1", 1, code) // one whole unit at 1 is as many minor units as the currency has
-	if err != nil {
+	exponent, known := plans.CurrencyExponent(code)
+	if !known {
 		return currency{}, false
 	}
-	return currency{code: code, exponent: int32(len(one.UnitAmount().String()) - 1)}, true
+	return currency{code: code, exponent: exponent}, true
 }
 
 func symbol(code string) string {

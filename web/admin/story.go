@@ -263,11 +263,10 @@ func invoiceEvent(v *eventView, what string, d data) {
 
 // money is an amount of minor units in whole units of its currency, as invoices have it.
 func money(minor int64, currency string) string {
-	one, err := plans.NewPrice("1", 1, currency) // one whole unit is as many minor units as the currency has
-	if err != nil {
+	exponent, known := plans.CurrencyExponent(currency)
+	if !known {
 		return wording.Count(minor) + " minor units"
 	}
-	exponent := int32(len(one.UnitAmount().String()) - 1)
 	return decimal.New(minor, -exponent).StringFixed(exponent) + " " + strings.ToUpper(currency)
 }
 
